@@ -1,13 +1,14 @@
-"""The operator's commands: what is going on, what comes next, and the decisions that only a person can take.
+"""The operator's commands: they show the state of a dataset, start work, and record the decisions of a person.
 
-Exit codes are the same for every command, and stand in `exits`.
+Belongs here: arguments, options, tables, messages and exit codes. Does not belong here: any rule or decision. Commands call
+`operations` and `pipeline`, and print the result with `output`.
 
-With --json, stdout is one JSON document (`drain`: one line an event, then the summary) and nothing else; an error is a
-document `{"error": …}`. Warnings and errors go to stderr in any case. Times are UTC, sizes in bytes or decimal units.
+`commands` names the module of each command. Only the module of the command that runs is imported, and only commands that
+need Spark or the warehouse import them, so that all others start fast.
 
-Nothing is decided here: the modules of commands ask the pipeline, `standing` puts what it finds into the operators' words,
-`output` prints it. `commands` says in which module a command is, which alone is imported. Spark and the warehouse are imported
-only by the commands that work with them, so that the others answer at once.
+With --json, stdout holds one JSON document and nothing else; commands that report events (`drain`) print one line for each
+event, then the summary. An error is the document `{"error": …}`. Warnings and errors always go to stderr. Times are UTC;
+sizes are bytes or decimal units. `exits` lists the exit codes, which are the same for every command.
 """
 
 from manifest_platform.cli.app import main

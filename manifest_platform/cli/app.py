@@ -1,7 +1,7 @@
-"""The application that the commands belong to: exit codes, the options that all take, and how a command ends.
+"""The application that all commands belong to: common options, groups, error handling and exit codes.
 
-Belongs here: what every command needs and no command is, and nothing that is slow to import. A module of commands registers
-them with `app`, and is named in `commands`.
+Belongs here: code that every command needs. Does not belong here: a command, or anything that is slow to import. A module
+registers its commands with `app` and is named in `commands`.
 """
 
 from __future__ import annotations
@@ -30,14 +30,14 @@ from manifest_platform.cli.waiting import told_how_far
 
 
 class WrongUse(Exception):
-    """The command was given something that it cannot mean; the message says what it takes."""
+    """An argument or option has an invalid value. The message says which values are valid. Exit code 2."""
 
 
 class CommandBroken(Exception):
-    """A plug-in's command cannot be loaded; the message names it and says why."""
+    """A plug-in's command cannot be loaded. The message names the command and the cause."""
 
 
-# The options that every command takes, before its name or behind it.
+# The common options: every command accepts them before or after its name.
 
 
 def _keep(context: click.Context, parameter: click.Parameter, value: Any) -> None:
@@ -46,21 +46,24 @@ def _keep(context: click.Context, parameter: click.Parameter, value: Any) -> Non
 
 
 def given(context: click.Context, option: str) -> Any:
-    """What the command line gives an option that every command takes; None if nothing."""
+    """Returns the value of a common option, None if the command line does not set it."""
     return context.meta.get(f"{__name__}.{option}")
 
 
 def as_json(context: typer.Context) -> bool:
-    """Whether the answer is to be JSON."""
+    """Returns True if the answer must be JSON."""
     return bool(given(context, "json"))
 
 
-def _completed(what: str) -> Callable[[typer.Context, list[str], str], list[str]]:
-    """What a shell is offered for a value: `datasets` or `items`, as `completion` finds them, which alone is slow to import."""
+def _completed(function: str) -> Callable[[typer.Context, list[str], str], list[str]]:
+    """Returns a completion callback. It imports `completion` on its first call only, because that module imports slowly.
+
+    `function`: the function in `completion` that finds the values, `datasets` or `items`.
+    """
 
     def offered(ctx: typer.Context, args: list[str], incomplete: str) -> list[str]:
         del args
-        return getattr(import_module("manifest_platform.cli.completion"), what)(ctx, incomplete)
+        return getattr(import_module("manifest_platform.cli.completion"), function)(ctx, incomplete)
 
     return offered
 
@@ -69,19 +72,19 @@ completed_items = _completed("items")
 
 
 def common_options() -> list[TyperOption]:
-    """Those options, for a command or a group."""
+    """Returns the options `--config`, `--dataset` and `--json`, for a command or a group."""
     return [
         TyperOption(
             param_decls=["--config"],
             metavar="FILE",
-            help="The configuration; else $MANIFEST_PLATFORM_CONFIG, else manifest_platform.yaml here.",
+            help="Configuration file. Default: $MANIFEST_PLATFORM_CONFIG, else manifest_platform.yaml in this folder.",
             expose_value=False,
             callback=_keep,
         ),
         TyperOption(
             param_decls=["--dataset"],
             metavar="NAME",
-            help="The dataset; may be left out where there is only one.",
+            help="Dataset to work on. Optional if only one is configured.",
             autocompletion=_completed("datasets"),
             expose_value=False,
             callback=_keep,
@@ -90,7 +93,7 @@ def common_options() -> list[TyperOption]:
             param_decls=["--json"],
             is_flag=True,
             default=False,
-            help="Answer with JSON on stdout.",
+            help="Print the answer as JSON on stdout.",
             expose_value=False,
             callback=_keep,
         ),
@@ -98,7 +101,7 @@ def common_options() -> list[TyperOption]:
 
 
 _WHOLE = 500
-"""Longer than any first sentence of a help."""
+"""The number of characters to which a help's first sentence is cut: longer than any."""
 
 
 class Command(TyperCommand):
@@ -110,7 +113,7 @@ class Command(TyperCommand):
         self.params += common_options()
 
     def _keep_texts(self) -> None:
-        """Puts the texts of arguments back: a newer Click sets its own in their place, which Typer does not give it."""
+        """Restores the help texts of arguments: newer releases of Click overwrite those that Typer does not pass on."""
         lost = {param.name: param for param in self.params if isinstance(param, TyperArgument) and not param.help}
         if lost and self.callback:
             for name, told in get_params_from_function(self.callback).items():
@@ -118,18 +121,18 @@ class Command(TyperCommand):
                     lost[name].help = told.default.help
 
     def format_arguments(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """Nothing: Typer tells of arguments with the options, and a newer Click would once more."""
+        """Prints nothing: Typer lists arguments together with the options, and newer Click releases would list them twice."""
 
     def get_short_help_str(self, limit: int = 45) -> str:
-        """Its whole first sentence: a list of commands wraps it."""
+        """Returns the whole first sentence of the help; the list of commands wraps it."""
         return super().get_short_help_str(max(limit, _WHOLE))
 
     def invoke(self, ctx: click.Context) -> Any:
-        """Runs it. Where it is refused and something helps, that is noted on the error, as it must be typed here."""
+        """Runs the command. If an error has a remedy, adds the command to type as a note on the error."""
         try:
             return super().invoke(ctx)
-        except KeyboardInterrupt as error:  # of which Typer makes an exit code, and says nothing
-            raise Interrupted.of(error, "interrupted; what was done stays, and it may be run again") from error
+        except KeyboardInterrupt as error:  # Typer would turn it into an exit code without a message
+            raise Interrupted.of(error, "interrupted; finished work is kept, and the command can be run again") from error
         except Exception as error:
             if remedy := getattr(error, "remedy", None):
                 from manifest_platform.cli.remedies import typed, with_remedy
@@ -141,7 +144,7 @@ class Command(TyperCommand):
 PROGRAM = "manifest-platform"
 
 RUN_VARIABLE = "MANIFEST_PLATFORM_RUN_ID"
-"""The variable of the environment that names the run of every command which is not told another one."""
+"""The environment variable with the run id of every command that has no --run-id."""
 
 
 def _keep_run(context: click.Context, parameter: click.Parameter, value: str | None) -> None:
@@ -155,7 +158,7 @@ def _keep_run(context: click.Context, parameter: click.Parameter, value: str | N
 
 
 class Recording(Command):
-    """A command that records what it does: its run can be named."""
+    """A command that writes records. It also accepts `--run-id`, the id that its records carry."""
 
     def __init__(self, *arguments: Any, **settings: Any) -> None:
         super().__init__(*arguments, **settings)
@@ -163,7 +166,7 @@ class Recording(Command):
             TyperOption(
                 param_decls=["--run-id"],
                 metavar="ID",
-                help=f"The run that its records name; else ${RUN_VARIABLE}, else a new UUID.",
+                help=f"Run id for the records that this command writes. Default: ${RUN_VARIABLE}, else a new UUID.",
                 expose_value=False,
                 callback=_keep_run,
             )
@@ -172,12 +175,14 @@ class Recording(Command):
 
 ItemName = Annotated[
     str,
-    typer.Argument(metavar="ITEM", help="Its name, as run=YYYY-MM-DD-HH-MM-SS, or its URI.", autocompletion=completed_items),
+    typer.Argument(
+        metavar="ITEM", help="Item name, such as run=YYYY-MM-DD-HH-MM-SS, or its URI.", autocompletion=completed_items
+    ),
 ]
-Reason = Annotated[str, typer.Option(metavar="TEXT", help="Why, for the records.")]
+Reason = Annotated[str, typer.Option(metavar="TEXT", help="Reason to write into the records.")]
 
 app = typer.Typer(rich_markup_mode=None, pretty_exceptions_enable=False)
-"""The commands whose modules are imported."""
+"""The commands whose modules were imported so far."""
 
 
 class Group(TyperGroup):
@@ -189,36 +194,39 @@ class Group(TyperGroup):
         self.suggest_commands = not hasattr(click.exceptions, "NoSuchCommand")  # a newer Click suggests by itself
 
 
-def group(name: str, help: str, cls: type[Group] = Group) -> typer.Typer:  # noqa: A002 - as Typer calls it
-    """A group of commands, registered by its name."""
+def group(name: str, help: str, cls: type[Group] = Group) -> typer.Typer:  # noqa: A002 - Typer's name for it
+    """Creates a group of commands and registers it under its name."""
     made = typer.Typer(cls=cls, help=help, no_args_is_help=True, rich_markup_mode=None)
     app.add_typer(made, name=name)
     return made
 
 
 def examples(*lines: str) -> str:
-    """What a command's help ends with: command lines to start from, as they follow the program's name."""
+    """Returns the last section of a command's help: example command lines, given without the program's name."""
     return "\b\nExamples:\n" + "\n".join(f"  {PROGRAM} {line}" for line in lines)
 
 
 class _Listed(click.Command):
-    """What the help shows of a command that is not imported for it."""
+    """A command in the list of the help. Its module is not imported."""
 
     def get_short_help_str(self, limit: int = 45) -> str:
         return self.help or ""
 
 
 class _Commands(Group):
-    """All commands by name. A command's module is imported when the command is called; a plug-in's, for the help as well."""
+    """All commands by name.
+
+    A command's module is imported when the command is called. A plug-in's command is also imported for the list in the help.
+    """
 
     def __init__(self) -> None:
         super().__init__(
             name=PROGRAM,
             commands={name: _Listed(name, help=known.help) for name, known in COMMANDS.items()},
-            help="Directories in object storage become ordered, exactly-once warehouse tables: the operator's commands.",
+            help="Load directories from object storage into warehouse tables: in order, exactly once.",
             epilog=f"\b\nExit codes:\n{exits.table()}\n\n\b\n"
-            "Items are named by their run (run=2024-05-14-12-40-00), window\n"
-            "(incr/stoptime=202405141245) or URI. Times are in UTC.",
+            "Name an item by its run (run=2024-05-14-12-40-00), its window\n"
+            "(incr/stoptime=202405141245) or its URI. Times are in UTC.",
             no_args_is_help=True,
             rich_markup_mode=None,
         )
@@ -227,7 +235,7 @@ class _Commands(Group):
                 param_decls=["--version"],
                 is_flag=True,
                 default=False,
-                help="Show the release, Python's, and what is installed of each extra.",
+                help="Show the releases of the platform, of Python, and of the installed extras.",
                 expose_value=False,
                 callback=_keep,
             ),
@@ -250,7 +258,7 @@ class _Commands(Group):
         return super().get_command(ctx, cmd_name)
 
     def _add_plugins(self) -> None:
-        """Only where a name or all names are asked for: they stand in the metadata of every installed package."""
+        """Adds the commands of plug-ins. Called only if needed: it reads the metadata of every installed package."""
         for name in plugins.names(plugins.COMMANDS):
             self.commands.setdefault(name, _PluginCommand(name))
 
@@ -259,15 +267,8 @@ class _Commands(Group):
         return name, load(name) if name else None, rest
 
 
-class _Listed(click.Command):
-    """What the help shows of a command that is not imported for it."""
-
-    def get_short_help_str(self, limit: int = 45) -> str:
-        return self.help or ""
-
-
 class _PluginCommand(click.Command):
-    """What the help shows of a plug-in's command: its own first sentence, or why it cannot be loaded."""
+    """A plug-in's command in the list of the help: its first sentence, or the reason why it cannot be loaded."""
 
     def get_short_help_str(self, limit: int = 45) -> str:
         try:
@@ -277,7 +278,7 @@ class _PluginCommand(click.Command):
 
 
 def load(name: str) -> click.Command:
-    """A command or a group of them: the platform's own from its module, else a plug-in's. Raises CommandBroken."""
+    """Imports a command or a group of commands: the platform's own, else a plug-in's. Raises CommandBroken."""
     if name in COMMANDS:
         import_module(f"manifest_platform.cli.{COMMANDS[name].module}")
         return typer.main.get_group(app).commands[name]
@@ -290,12 +291,12 @@ def load(name: str) -> click.Command:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Runs one command line and returns its exit code; errors that are foreseen are one message on stderr."""
+    """Runs one command line and returns its exit code. Expected errors are printed as one message on stderr."""
     _collect_less_garbage(ends_with_it=arguments is None)
     outward.guard()
     arguments = sys.argv[1:] if arguments is None else list(arguments)
     as_json = "--json" in (arguments[: arguments.index("--")] if "--" in arguments else arguments)
-    # Of a shell, as Click has it; `shells.VARIABLE` is its name.
+    # Click's name of the variable by which a shell asks for completion: the same as `shells.VARIABLE`.
     if asked := os.environ.get(f"_{PROGRAM.replace('-', '_').upper()}_COMPLETE"):
         from manifest_platform.cli import shells
 
@@ -331,15 +332,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
             message = "\n".join(getattr(error, "__notes__", ())) or str(error)
             return fail(message, error, Exit.WRONG_USE if isinstance(error, ConfigError) else Exit.FAILED, as_json)
         if as_json:
-            print_json(error_document(error, f"a defect: {error}; stderr has the traceback"))
+            print_json(error_document(error, f"unexpected error, a defect: {error}; the traceback is on stderr"))
         raise
 
 
 def _collect_less_garbage(ends_with_it: bool) -> None:
-    """Keeps Python from looking for garbage among what imports make, which stays: a quarter of the time of `status`.
+    """Lets Python's garbage collector run less often: it took a quarter of the time of `status`, and imports leave no garbage.
 
-    `ends_with_it`: nor at the exit of the process, unless a warehouse was asked: DuckDB takes what is frozen for leaks, and
-    tells of each.
+    `ends_with_it`: also skips the collection at the exit of the process. A process that used a warehouse does not skip it,
+    because DuckDB reports every frozen object as a leak.
     """
     gc.set_threshold(100_000)
     if ends_with_it:
@@ -347,9 +348,10 @@ def _collect_less_garbage(ends_with_it: bool) -> None:
 
 
 def fail(message: str, error: BaseException, code: Exit, as_json: bool, **told: Any) -> int:
-    """Says what went wrong, in JSON with what else is to be told, and returns the exit code.
+    """Prints an error on stderr, with --json also as a document on stdout, and returns the exit code.
 
-    What others have said may have several lines: all but the first are set in, so that none passes for an answer of ours.
+    `told`: further fields of the JSON document. A message can quote several lines of another system: all but the first are
+    indented, so that none of them looks like a line of this program.
     """
     first, *others = f"error: {message}".split("\n")
     warn("\n".join([first, *(line if line.startswith(" ") else f"  {line}" for line in others)]))
@@ -359,5 +361,5 @@ def fail(message: str, error: BaseException, code: Exit, as_json: bool, **told: 
 
 
 def error_document(error: BaseException, message: str) -> dict[str, Any]:
-    """What JSON says of an error."""
+    """Returns the JSON document of an error."""
     return {"error": {"type": type(error).__name__, "message": message}}

@@ -1,4 +1,4 @@
-"""The command that keeps the manifest's store small: what is finished and old moves to Parquet files."""
+"""`archive`: moves the records of old, finished items from the manifest's store to Parquet files."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ _UNITS = {"h": "hours", "d": "days", "w": "weeks"}
 def archive(
     context: typer.Context,
     older_than: Annotated[
-        str, typer.Option(metavar="AGE", help="Since the newest record of an item: 90d, 36h or 8w; more than `limits`.")
+        str, typer.Option(metavar="AGE", help="Move items whose newest record is older: 90d, 36h or 8w. Must exceed `limits`.")
     ],
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what would move, and move nothing.")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Show what would be moved, and move nothing.")] = False,
 ) -> int:
     """Moves the records of finished items to Parquet files at manifest.archive.
 
-    An item is finished when every step is done with it and the watermark is past it. It stays known, and `history` shows it as
-    before. Exit 4 if there is nothing to move.
+    An item is finished if every step is done with it and the watermark is past it. The manifest still knows an archived item,
+    and `history` still shows it. Exit code 4 if there is nothing to move.
     """
     from manifest_platform.operations.archive import archive_dataset
 
@@ -42,7 +42,7 @@ def archive(
     elif dry_run:
         say(f"{done.items:,} items with {done.records:,} records would move to {location}")
     else:
-        left = f"; {done.left:,} changed meanwhile and stay" if done.left else ""
+        left = f"; {done.left:,} changed meanwhile and were not moved" if done.left else ""
         files = f"{done.files:,} files, {size_of(done.bytes)}"
         say(f"{done.items:,} items with {done.records:,} records moved to {location} ({files}){left}")
     return Exit.DONE if done.items else Exit.NOTHING
@@ -51,5 +51,5 @@ def archive(
 def _age(text: str) -> timedelta:
     parts = re.fullmatch(r"([1-9][0-9]{0,4})([hdw])", text)
     if not parts:
-        raise WrongUse(f"--older-than {text}: give a number and h, d or w, as 90d")
+        raise WrongUse(f"--older-than {text}: write a number and h, d or w, such as 90d")
     return timedelta(**{_UNITS[parts[2]]: int(parts[1])})

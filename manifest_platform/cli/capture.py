@@ -1,4 +1,4 @@
-"""The command that captures what a source's origin has published."""
+"""`capture`: downloads new directories from the system that publishes them."""
 
 from __future__ import annotations
 
@@ -22,17 +22,21 @@ from manifest_platform.sources.capture import Awaited, Captured, CaptureEvent, C
 @app.command("capture", cls=Recording, epilog=examples("capture", "capture --feed full"))
 def capture_(
     context: typer.Context,
-    names: Annotated[list[str] | None, typer.Argument(metavar="[NAME]…", help="These directories alone.")] = None,
-    feed: Annotated[list[str] | None, typer.Option(metavar="NAME", help="Only this feed; may be repeated.")] = None,
+    names: Annotated[
+        list[str] | None, typer.Argument(metavar="[NAME]…", help="Names of directories: capture only these.")
+    ] = None,
+    feed: Annotated[list[str] | None, typer.Option(metavar="NAME", help="Capture only this feed. Repeatable.")] = None,
 ) -> int:
-    """Captures what a dataset's origin has published: downloads, verifies, registers.
+    """Downloads, verifies and registers the new directories that a dataset's origin has published.
 
-    Of snapshots only the newest, unless another is named. It waits for nobody, and nothing that is loaded or blocked is in its
-    way. A login that was refused is tried again, as no schedule does within a day: too many tries lock the user out.
-    Exit 1 if something could not be captured, 4 if there is nothing new. With --json: one line an event, then the summary.
+    The origin is the system that publishes the directories, such as a Veeva vault. Captures only the newest snapshot, unless
+    another is named. Capturing does not wait for loads: it also works while a feed is blocked. This command logs in even
+    if the origin refused the last login; schedules then pause for a day, because too many tries lock the user out.
+    Exit code 1 if a directory could not be captured, 4 if there is nothing new. With --json: one line for each event, then
+    the summary.
     """
     report: CaptureReport | None = None
-    with open_pipeline(context) as pipeline, ending_well("the next capture goes on from here"):
+    with open_pipeline(context) as pipeline, ending_well("the next capture continues from here"):
         origin = _origin(pipeline)
         for event in pipeline.source.capture(pipeline.manifest, pipeline.clock(), feed, names or None):
             if isinstance(event, CaptureReport):
@@ -52,7 +56,7 @@ def capture_(
 
 
 def _origin(pipeline: Pipeline) -> str:
-    """What publishes the directories, for people."""
+    """Returns the name of the system that publishes the directories, for messages."""
     plan = pipeline.source.captures
     return plan.origin if plan else "the origin"
 
@@ -62,14 +66,14 @@ def _tell(event: CaptureEvent, origin: str, as_typed: Typed) -> None:
         what = "empty" if event.is_empty else f"{event.landed.files:,} files  {size_of(event.bytes):>9}  {event.seconds:5.2f} s"
         say(f"✓ {event.name}  captured  {what}{'' if event.outcome == 'new' else f'  {event.outcome}'}")
     elif isinstance(event, Diverged):
-        stands = f"{event.name}: {origin} has other content now than was captured; what was captured stands"
-        advice = f"To take the other: {as_typed(Remedy(Action.ACCEPT, item=event.name))}"
-        known = f"to know it and leave it out: {as_typed(Remedy(Action.KEEP, item=event.name))}"
-        warn(wrapped(f"{stands}. {advice} (while it is not loaded); {known}", "✗ ", "    "))
+        changed = f"{event.name}: the content at {origin} has changed since it was captured; the captured content is kept"
+        accept = f"To take the new content, if the item is not loaded yet: {as_typed(Remedy(Action.ACCEPT, item=event.name))}"
+        keep = f"To keep the captured content and end this warning: {as_typed(Remedy(Action.KEEP, item=event.name))}"
+        warn(wrapped(f"{changed}. {accept}. {keep}", "✗ ", "    "))
     elif isinstance(event, CaptureFailed):
         warn(wrapped(f"{event.name}: {event.reason}", "✗ ", "    "))
     elif isinstance(event, Awaited):
-        retry = f"; it tries again at {moment(event.next_retry)}" if event.next_retry else ""
+        retry = f"; the origin tries again at {moment(event.next_retry)}" if event.next_retry else ""
         warn(wrapped(f"{event.name}: {origin} failed to publish it ({event.message}){retry}", "… ", "    "))
 
 
@@ -81,6 +85,6 @@ def _print_report(report: CaptureReport, origin: str) -> None:
     )
     if report.oldest:
         oldest = ", ".join(f"{feed} {stop}" for feed, stop in report.oldest.items())
-        say(f"the oldest that {origin} still has: {oldest}")
+        say(f"oldest directory that {origin} still has: {oldest}")
     if report.unavailable:
         warn(wrapped(f"ended early: {report.unavailable}"))

@@ -1,6 +1,6 @@
-"""`completion`: what a shell completes with the Tab key: commands and options, and the datasets and items that there are.
+"""`completion`: completes commands, options, datasets and items in a shell with the Tab key.
 
-Completing never fails and says nothing: where the configuration or the store cannot be read, there is nothing to complete.
+Completion prints no errors: if the configuration or the store cannot be read, it offers nothing.
 """
 
 from __future__ import annotations
@@ -15,21 +15,21 @@ from manifest_platform.cli.output import print_json, say
 from manifest_platform.cli.shells import Shell, script
 
 OFFERED = 30
-"""Newest items that are offered."""
+"""The number of newest items of each feed that are offered."""
 
 
 @app.command(
     cls=Command,
-    epilog="\b\nFor every shell that is started from now on:\n"
+    epilog="\b\nTo complete in every new shell:\n"
     f"  bash  echo 'eval \"$({PROGRAM} completion bash)\"' >> ~/.bashrc\n"
     f"  zsh   echo 'eval \"$({PROGRAM} completion zsh)\"' >> ~/.zshrc\n"
     f"  fish  {PROGRAM} completion fish \\\n"
     f"          > ~/.config/fish/completions/{PROGRAM}.fish",
 )
 def completion(
-    context: typer.Context, shell: Annotated[Shell, typer.Argument(metavar="SHELL", help="Of which shell: bash, zsh or fish.")]
+    context: typer.Context, shell: Annotated[Shell, typer.Argument(metavar="SHELL", help="Shell to print it for.")]
 ) -> int:
-    """Prints what makes a shell complete commands, options, datasets and items with the Tab key."""
+    """Prints a shell script that completes commands, options, datasets and items with the Tab key."""
     text = script(context.find_root().command, PROGRAM, shell)
     if as_json(context):
         print_json({"shell": shell, "script": text})
@@ -39,7 +39,7 @@ def completion(
 
 
 def datasets(context: typer.Context, incomplete: str) -> list[str]:
-    """The configured datasets whose names begin so."""
+    """Returns the configured datasets whose names begin with `incomplete`."""
     from manifest_platform import config
 
     with suppress(Exception):
@@ -48,7 +48,7 @@ def datasets(context: typer.Context, incomplete: str) -> list[str]:
 
 
 def items(context: typer.Context, incomplete: str) -> list[str]:
-    """The newest items whose names begin so."""
+    """Returns the newest items whose names begin with `incomplete`."""
     from manifest_platform.cli.context import open_pipeline
     from manifest_platform.operations.search import Search, search
 

@@ -1,4 +1,4 @@
-"""`config`: shows the configuration as it is read, checks a file, and tells what it may say."""
+"""`config`: shows the effective configuration, checks a file, and documents its keys."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from manifest_platform.config.config import ConfigError
 from manifest_platform.config.present import problems
 from manifest_platform.config.reading import file_of, without_secrets
 
-config = group("config", "Shows, checks and explains the configuration.")
+config = group("config", "Shows, checks and documents the configuration.")
 
 
 @config.command(cls=Command)
 def show(context: typer.Context) -> int:
-    """Prints the configuration as it is read: defaults filled in, paths absolute, passwords left out."""
+    """Prints the effective configuration: with defaults and absolute paths, without passwords."""
     told = _masked(configuration(context).model_dump(mode="json"))
     if as_json(context):
         print_json(told)
@@ -31,9 +31,9 @@ def show(context: typer.Context) -> int:
 
 @config.command(cls=Command)
 def check(context: typer.Context) -> int:
-    """Says whether the configuration is valid, and what it names on this machine is there.
+    """Checks that the configuration is valid, and that the files and folders that it names exist on this machine.
 
-    Exit 2 with every problem of the file, and what is allowed.
+    Exit code 2 if not, with all problems of the file and the allowed values.
     """
     found, file = configuration(context), file_of(given(context, "config"))
     if wrong := problems(found):
@@ -47,7 +47,7 @@ def check(context: typer.Context) -> int:
 
 @config.command(cls=Command)
 def schema(context: typer.Context) -> int:
-    """Prints the JSON Schema of a configuration file, by which editors complete and check it."""
+    """Prints the JSON Schema of a configuration file, for editors that complete and check it."""
     from manifest_platform.config.reference import schema as json_schema
 
     say(json.dumps(json_schema(), indent=None if as_json(context) else 2))
@@ -56,7 +56,7 @@ def schema(context: typer.Context) -> int:
 
 @config.command(cls=Command)
 def reference(context: typer.Context) -> int:
-    """Prints the reference page: every key, what it may be, its default and its meaning."""
+    """Prints the reference page of the configuration: every key with its type, default and meaning."""
     from manifest_platform.config.reference import reference as page
 
     if as_json(context):
@@ -67,7 +67,7 @@ def reference(context: typer.Context) -> int:
 
 
 def _masked(value: object) -> object:
-    """The values without what stands for a password in a URL."""
+    """Returns the values with the passwords of URLs removed."""
     if isinstance(value, dict):
         return {key: _masked(one) for key, one in value.items()}
     if isinstance(value, list):

@@ -1,7 +1,4 @@
-"""What a command line names: the configuration, the dataset and its pipeline, an item; and who typed it.
-
-Belongs here: the way from a command's context to what it works with.
-"""
+"""The objects that a command line names: the configuration, the dataset's pipeline, an item, a time, and the operator."""
 
 from __future__ import annotations
 
@@ -24,11 +21,11 @@ from manifest_platform.pipeline.pipeline import operator_name
 from manifest_platform.storage import UnsupportedLocation
 
 _LIKE_IT = 500
-"""Of so many items of each feed one is looked for that is called nearly as what was typed."""
+"""The number of newest items of each feed that are searched for a name similar to a mistyped one."""
 
 
 def configuration(context: click.Context) -> config.Config:
-    """The configuration that the command was given, read once. Files that are made from then on are as private as it says."""
+    """Loads the configuration of the command line, once, and applies its permissions for new files to the process."""
     kept = f"{__name__}.configuration"
     if kept not in context.meta:
         context.meta[kept] = found = config.load(given(context, "config"))
@@ -40,7 +37,10 @@ def configuration(context: click.Context) -> config.Config:
 def open_pipeline(
     context: typer.Context, dataset: str | None = None, author: str | None = None, store: Store | None = None
 ) -> Generator[Pipeline]:
-    """The pipeline of the dataset meant: `dataset`, else that of the command line, else the only one. `store`: an open one."""
+    """Opens the pipeline of a dataset: `dataset`, else the one of the command line, else the only configured dataset.
+
+    `author`: written into the records; `store`: an open store to use.
+    """
     settings = configuration(context)
     name = settings.dataset(dataset or chosen_dataset(context))
     with Pipeline(settings, name, run_id(context), author, store) as pipeline:
@@ -48,7 +48,10 @@ def open_pipeline(
 
 
 def run_id(context: click.Context) -> str:
-    """The run that all is recorded under which a command writes: --run-id, else $MANIFEST_PLATFORM_RUN_ID, else a new one."""
+    """Returns the run id of the command's records: --run-id, else $MANIFEST_PLATFORM_RUN_ID, else a new UUID.
+
+    Raises WrongUse if the variable has no valid run id.
+    """
     kept = f"{__name__}.run_id"
     if kept not in context.meta:
         try:
@@ -59,43 +62,46 @@ def run_id(context: click.Context) -> str:
 
 
 def item_key(pipeline: Pipeline, item: str) -> ItemKey:
-    """The key of an item as the command line names it. Raises WrongUse for a name that is none, UnknownItem."""
+    """Returns the key of an item that the command line names.
+
+    Raises WrongUse if the text is no name of an item, UnknownItem if no such item is registered.
+    """
     try:
         return pipeline.key(item)
     except UnknownItem as error:
         meant = _meant(pipeline, item)
-        raise UnknownItem(f"dataset {pipeline.name} has no item {item}; {meant or 'is it discovered yet?'}") from error
+        raise UnknownItem(f"dataset {pipeline.name} has no item {item}; {meant or 'was it discovered?'}") from error
     except (Refused, InvalidKey, UnsupportedLocation) as error:
         meant = _meant(pipeline, item)
         raise WrongUse(f"{error}{f'; {meant}' if meant else ''}") from error
 
 
 def _meant(pipeline: Pipeline, item: str) -> str:
-    """What may have been meant by a name that no item has, as a question: names like it, of each feed's newest items."""
+    """Suggests items with similar names, as a question; empty if there are none."""
     newest = (islice(pipeline.manifest.items(feed, reverse=True), _LIKE_IT) for feed in pipeline.manifest.feeds)
     found = get_close_matches(item, [one.key.name for items in newest for one in items], n=3, cutoff=0.85)
     return f"did you mean {' or '.join(found)}?" if found else ""
 
 
 def point_in_time(option: str, text: str | None) -> datetime | None:
-    """The time that an option is given; None where it is not. Raises WrongUse for a text that is no time."""
+    """Parses the time of an option, in UTC; None if the option is not set. Raises WrongUse if the text is no time."""
     if text is None:
         return None
     try:
         time = datetime.fromisoformat(text)
     except ValueError as error:
-        raise WrongUse(f"{option} {text}: give a time as 2026-01-31T12:00, in UTC where it names no zone") from error
+        raise WrongUse(f"{option} {text}: write a time such as 2026-01-31T12:00 (UTC, unless it names a zone)") from error
     try:
         return time.astimezone(UTC) if time.tzinfo else time.replace(tzinfo=UTC)
     except OverflowError as error:
-        raise WrongUse(f"{option} {text}: a time between the years 1 and 9999 in UTC") from error
+        raise WrongUse(f"{option} {text}: write a time between the years 1 and 9999, in UTC") from error
 
 
 def chosen_dataset(context: click.Context) -> str | None:
-    """The dataset that the command line names, if any."""
+    """Returns the value of --dataset, None if it is not set."""
     return given(context, "dataset")
 
 
 def operator() -> str:
-    """Who decides, for the records."""
+    """Returns the author of this command's records: the user and the release of this program."""
     return f"{operator_name()} (manifest-platform {__version__})"

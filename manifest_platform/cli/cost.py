@@ -1,4 +1,4 @@
-"""The command that says what items cost the manifest's store."""
+"""`cost`: the rows, bytes and requests that items cost in the manifest's store."""
 
 from __future__ import annotations
 
@@ -23,15 +23,16 @@ def cost(
     context: typer.Context,
     item: Annotated[
         str | None,
-        typer.Argument(metavar="[ITEM]", help="A run name or a URI; else the newest.", autocompletion=completed_items),
+        typer.Argument(metavar="[ITEM]", help="Item name or URI. Default: the newest items.", autocompletion=completed_items),
     ] = None,
-    feed: Annotated[str | None, typer.Option(metavar="NAME", help="The newest items of which feed.")] = None,
-    last: Annotated[int, typer.Option(min=1, metavar="N", help="How many of the newest items.")] = 100,
+    feed: Annotated[str | None, typer.Option(metavar="NAME", help="Feed to read the newest items of.")] = None,
+    last: Annotated[int, typer.Option(min=1, metavar="N", help="Number of the newest items.")] = 100,
 ) -> int:
-    """Says what items cost the manifest's store.
+    """Shows the rows, bytes and requests that items cost in the manifest's store.
 
-    Rows and bytes that they occupy, transactions that wrote them, and DynamoDB's units, estimated from the rows' sizes as if
-    each item had been worked on alone. Exit 4 without items.
+    Columns: records, rows and bytes in the store, the transactions that wrote them, and DynamoDB's write and read units. The
+    units are estimated from the sizes of the rows, as if the platform had worked on each item alone. Exit code 4 if there are
+    no items.
     """
     with open_pipeline(context) as pipeline:
         manifest, feed = pipeline.manifest, feed or pipeline.source.main

@@ -1,4 +1,4 @@
-"""`resolve`, `reshred`, `accept` and `unskip`: the decisions on items that only a person can take; and how each is told."""
+"""`resolve`, `reshred`, `accept` and `unskip`: decisions that only a person can take, and their output."""
 
 from __future__ import annotations
 
@@ -23,15 +23,18 @@ ItemNames = Annotated[
     list[str] | None,
     typer.Argument(
         metavar="ITEM...",
-        help="Names, as run=YYYY-MM-DD-HH-MM-SS, URIs, or patterns, as 'run=2026-01-31-*'.",
+        help="Item names such as run=YYYY-MM-DD-HH-MM-SS, URIs, or patterns such as 'run=2026-01-31-*'.",
         autocompletion=completed_items,
     ),
 ]
 FailedSince = Annotated[
-    str | None, typer.Option(metavar="TIME", help="Only what failed since, as 2026-01-31T12:00 (UTC); all such without a name.")
+    str | None,
+    typer.Option(
+        metavar="TIME", help="Only items that failed at this time or later, such as 2026-01-31T12:00 (UTC). Needs no ITEM."
+    ),
 ]
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Check and show what would be done, and write nothing.")]
-Why = Annotated[str, typer.Option(metavar="TEXT", help="Why its data may be missing, for the records.")]
+Why = Annotated[str, typer.Option(metavar="TEXT", help="Reason why the data may be missing, to write into the records.")]
 
 
 @app.command(
@@ -51,7 +54,7 @@ def resolve(
 ) -> int:
     """Frees failed items for another attempt.
 
-    A pattern means those that failed. Exit 1 if one is refused; the others are done.
+    A pattern matches failed items only. Exit code 1 if a decision is refused; all other decisions are still written.
     """
     with open_pipeline(context, author=operator()) as pipeline:
         keys = chosen_items(pipeline, items, decide.failed, failed_since)
@@ -59,7 +62,7 @@ def resolve(
         return decided(context, pipeline, keys, lambda key: decide.resolve(pipeline, key, reason), outcome, dry_run)
 
 
-@app.command(cls=Recording, epilog=examples("reshred run=2026-01-31-12-00-00 --reason 'schema mended'"))
+@app.command(cls=Recording, epilog=examples("reshred run=2026-01-31-12-00-00 --reason 'schema corrected'"))
 def reshred(
     context: typer.Context,
     items: ItemNames = None,
@@ -67,10 +70,11 @@ def reshred(
     failed_since: FailedSince = None,
     dry_run: DryRun = False,
 ) -> int:
-    """Has items shredded again.
+    """Frees items for shredding again.
 
-    For output that is lost, and for a shredder, schemas or settings that were mended since. What failed of them is freed; rows
-    that are loaded stay. A pattern means items that are not loaded. Exit 1 if one is refused; the others are done.
+    Use it if the output of shredding is lost, or if the shredder, a schema or a setting has changed since. It also frees failed
+    items. Loaded rows do not change. A pattern matches items that are not loaded. Exit code 1 if a decision is refused; all
+    other decisions are still written.
     """
     with open_pipeline(context, author=operator()) as pipeline:
         keys = chosen_items(pipeline, items, decide.undone, failed_since)
@@ -78,33 +82,34 @@ def reshred(
         return decided(context, pipeline, keys, lambda key: reshred_item(pipeline, key, reason), outcome, dry_run)
 
 
-@app.command(cls=Recording, epilog=examples("accept run=2026-01-31-12-00-00 --reason 'landed anew'"))
+@app.command(cls=Recording, epilog=examples("accept run=2026-01-31-12-00-00 --reason 'written again by the producer'"))
 def accept(
     context: typer.Context,
     items: ItemNames = None,
     reason: Reason = "no reason given",
-    keep: Annotated[bool, typer.Option("--keep", help="Acknowledge the other content: it is known, and stays out.")] = False,
+    keep: Annotated[bool, typer.Option("--keep", help="Keep the first content, and stop reporting the new one.")] = False,
     dry_run: DryRun = False,
 ) -> int:
-    """Accepts a directory that was rewritten on purpose.
+    """Accepts the new content of a directory that was rewritten on purpose.
 
-    As it lies there now, it is shredded again; not where it is loaded already. Exit 1 if one is refused; the others are done.
+    The next drain shreds the directory with its new content. Refused for an item that is loaded. Exit code 1 if a decision is
+    refused; all other decisions are still written.
     """
     with open_pipeline(context, author=operator()) as pipeline:
         keys = chosen_items(pipeline, items, decide.undone, None)
         if keep:
-            outcome = "the first content stays, and nobody is told of the other any more"
+            outcome = "the first content is kept, and the new one is no longer reported"
             return decided(context, pipeline, keys, lambda key: accepting.keep(pipeline, key, reason), outcome, dry_run)
-        outcome = "the next drain shreds what is there now"
+        outcome = "the next drain shreds the new content"
         return decided(context, pipeline, keys, lambda key: accepting.accept(pipeline, key, reason), outcome, dry_run)
 
 
 @app.command(cls=Recording, epilog=examples("unskip run=2026-01-31-12-00-00"))
 def unskip(context: typer.Context, items: ItemNames = None, reason: Reason = "no reason given", dry_run: DryRun = False) -> int:
-    """Lets skipped or quarantined items in.
+    """Frees skipped or quarantined items for loading.
 
-    Behind the watermark they come in late, where the feed's policy is to append. A pattern means those that are skipped or set
-    aside. Exit 1 if one is refused; the others are done.
+    An item behind the watermark is loaded late, if the feed appends late items (`load.late: append`). A pattern matches skipped
+    and quarantined items. Exit code 1 if a decision is refused; all other decisions are still written.
     """
     with open_pipeline(context, author=operator()) as pipeline:
         keys = chosen_items(pipeline, items, decide.passed_over, None)
@@ -112,7 +117,10 @@ def unskip(context: typer.Context, items: ItemNames = None, reason: Reason = "no
 
 
 def chosen_items(pipeline: Pipeline, names: Sequence[str] | None, among: Candidates, since: str | None) -> list[ItemKey]:
-    """The items that the command line means. Raises WrongUse for what cannot be meant, UnknownItem."""
+    """Returns the items that the command line names, by name, URI or pattern.
+
+    `among`: the items that a pattern can match. Raises WrongUse if a name or time is invalid, UnknownItem.
+    """
     names = names or []
     for name in names:
         if not decide.is_pattern(pipeline, name):
@@ -131,7 +139,10 @@ def decided(
     outcome: str,
     dry_run: bool,
 ) -> int:
-    """Decides on each item and tells it; the summary where there are several. `outcome`: empty, to say what it waits for."""
+    """Decides on each item and prints the result, with a summary if there are several. Returns the exit code.
+
+    `act`: writes the decision; `outcome`: the consequence of the decision in words, empty to print what the item waits for.
+    """
     as_typed = typed(context, pipeline.name)
     done = refused = 0
     for decision in decide.decide(pipeline, keys, act, dry_run):
@@ -150,7 +161,7 @@ def decided(
         if as_json(context):
             print_json({"event": "ended", "done": done, "refused": refused, "dry_run": dry_run})
         else:
-            none = "" if keys else ": no item that this could be done with is called so"
+            none = "" if keys else ": no item that this decision applies to matches"
             say(f"{done:,} {'would be ' if dry_run else ''}done, {refused:,} refused{none}")
     return Exit.FAILED if refused else Exit.DONE if done else Exit.NOTHING
 
@@ -161,7 +172,7 @@ def _comes_next(pipeline: Pipeline, key: ItemKey, as_typed: Typed) -> str:
 
 
 def _refusal(decision: Decision, as_typed: Typed, alone: bool) -> str:
-    """Why a decision was refused, as an error says it; by item where there are several."""
+    """Returns the error message of a refused decision; it names the item if there are several."""
     told = with_remedy(decision.refused, decision.remedy, as_typed) if decision.remedy else decision.refused
     return f"error: {told}" if alone or told.startswith(decision.key.name) else f"error: {decision.key.name}: {told}"
 

@@ -1,4 +1,4 @@
-"""`demo`: tells one of the demo's stories in this folder, or removes what it left."""
+"""`demo`: runs a demo in this folder, or removes its files."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from manifest_platform.cli.signals import Interrupted
 
 
 class Story(StrEnum):
-    """Whose directories the demo loads."""
+    """The kind of data that the demo loads."""
 
     SNOWPLOW = "snowplow"
     VEEVA = "veeva"
 
 
 class Kept(StrEnum):
-    """Where the demo keeps its manifest."""
+    """The store that the demo keeps its manifest in."""
 
     SQLITE = "sqlite"
     DYNAMODB = "dynamodb"
@@ -31,22 +31,26 @@ class Kept(StrEnum):
 @app.command(cls=Command)
 def demo(
     context: typer.Context,
-    pipeline: Annotated[Story, typer.Option(help="A web shop's runs, or a vault's day.")] = Story.SNOWPLOW,
-    store: Annotated[Kept, typer.Option(help="Where the manifest is kept; dynamodb: DynamoDB Local.")] = Kept.SQLITE,
-    day: Annotated[datetime | None, typer.Option(formats=["%Y-%m-%d"], help="The day of it all. Default: 2 days ago.")] = None,
-    clean: Annotated[bool, typer.Option("--clean", help="Only remove what the demo left.")] = False,
-    land: Annotated[bool, typer.Option("--land", help="Only land one more run of the web shop, of this moment.")] = False,
+    pipeline: Annotated[
+        Story, typer.Option(help="Data to load: the events of a web shop (Snowplow), or a day of a vault (Veeva).")
+    ] = Story.SNOWPLOW,
+    store: Annotated[Kept, typer.Option(help="Store for the manifest: a SQLite file, or DynamoDB Local.")] = Kept.SQLITE,
+    day: Annotated[datetime | None, typer.Option(formats=["%Y-%m-%d"], help="Day of the data. Default: 2 days ago.")] = None,
+    clean: Annotated[bool, typer.Option("--clean", help="Remove the files of the demo, and do nothing else.")] = False,
+    land: Annotated[
+        bool, typer.Option("--land", help="Write one more run of the web shop, with the current time, and do nothing else.")
+    ] = False,
 ) -> int:
-    """Loads invented directories, one of them broken, one late, into this folder: about a minute.
+    """Runs a demo in this folder: loads invented data, with a broken and a late directory.
 
-    Writes the story's configuration here, and all else below .demo (a vault: .demo-veeva; on DynamoDB: .demo-dynamodb). An
-    earlier demo's is removed first.
+    Takes about a minute. Writes a configuration file into this folder and everything else below .demo (for a vault
+    .demo-veeva, on DynamoDB .demo-dynamodb). Removes the files of an earlier demo first.
     """
     from manifest_platform.demo import run
 
     try:
         if clean:
-            say("\n".join(f"{home} is removed" for home in run.remove(pipeline.value)))
+            say("\n".join(f"removed {home}" for home in run.remove(pipeline.value)))
         elif land:
             say(f"{run.land()} has landed")
         else:
@@ -54,5 +58,5 @@ def demo(
     except run.EXPECTED as error:
         return fail(str(error), error, Exit.FAILED, as_json(context))
     except KeyboardInterrupt as error:
-        raise Interrupted.of(error, "interrupted; `manifest-platform demo` starts afresh") from error
+        raise Interrupted.of(error, "interrupted; `manifest-platform demo` starts again from the beginning") from error
     return Exit.DONE

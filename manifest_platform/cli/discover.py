@@ -1,4 +1,4 @@
-"""`discover`: registers what has landed; and how what a look at the landing root found is told."""
+"""`discover`: registers the directories that have landed, and prints what a listing of the landing root found."""
 
 from __future__ import annotations
 
@@ -22,12 +22,14 @@ from manifest_platform.remedies import Action, Remedy
 @app.command(cls=Recording, epilog=examples("discover", "discover --all"))
 def discover(
     context: typer.Context,
-    everything: Annotated[bool, typer.Option("--all", help="Look at every directory, not only from the look-back on.")] = False,
+    everything: Annotated[
+        bool, typer.Option("--all", help="List every directory, also those older than the configured look-back.")
+    ] = False,
 ) -> int:
-    """Registers the complete directories that have landed. Exit 4 if there is nothing new."""
+    """Registers the complete directories that have landed. Exit code 4 if there is nothing new."""
     with open_pipeline(context) as pipeline:
         if not pipeline.feeds:
-            raise Refused(f"nothing of dataset {pipeline.name} lands: its items are registered by `put new`")
+            raise Refused(f"dataset {pipeline.name} has no landing root: register its items with `put new`")
         report = discovery.discover(pipeline, everything)
         as_typed = typed(context, pipeline.name)
         warn_of(report, pipeline, as_typed)
@@ -39,21 +41,21 @@ def discover(
 
 
 def warn_of(report: DiscoveryReport, pipeline: Pipeline, as_typed: Typed) -> None:
-    """Says on stderr what was left alone, or will fail, why, and what helps."""
+    """Prints warnings on stderr: the directories that were not registered or will fail, why, and the remedy."""
     root = pipeline.dataset.landing.root
     if report.changed:
         warn(
-            f"warning: {some(report.changed)} changed after discovery; the first content stands. Put it back, then run"
-            f" {as_typed(Remedy(Action.DISCOVER))} again; or, where it was rewritten on purpose:"
+            f"warning: {some(report.changed)} changed after discovery; the first content counts. Restore it, then run"
+            f" {as_typed(Remedy(Action.DISCOVER))} again. If it was rewritten on purpose, run"
             f" {as_typed(Remedy(Action.ACCEPT, item=report.changed[0]))}"
         )
     if report.doubled:
         warn(
-            f"warning: {some(report.doubled)} in {root}: landed twice, under two names; the one in brackets is registered, the"
-            " other left alone. Remove the one that is not wanted"
+            f"warning: {some(report.doubled)} in {root}: landed twice, under two names; only the directory in brackets is"
+            " registered. Remove the other"
         )
     if report.moved:
-        advice = "move it back or set landing.root to where it was"
+        advice = "move it back or set landing.root to the old place"
         if report.moved_from:
             moved = Remedy(Action.IMPORT_MOVED, source=report.moved_from[0], item=storage.as_uri(root))
             advice = f"run {as_typed(moved)}"
@@ -62,23 +64,26 @@ def warn_of(report: DiscoveryReport, pipeline: Pipeline, as_typed: Typed) -> Non
             f" {advice}"
         )
     if report.future:
-        warn(f"warning: {some(report.future)} in {root}: dated more than a day ahead, not registered; check the writer's clock")
+        warn(
+            f"warning: {some(report.future)} in {root}: dated more than a day in the future, not registered; check the clock of"
+            " the program that writes them"
+        )
     if report.unreadable:
         warn(
             f"warning: {len(report.unreadable)} in {root} could not be listed, not registered: {some(report.unreadable)};"
-            f" mend or remove what is named, then run {as_typed(Remedy(Action.DISCOVER))} again"
+            f" repair or remove them, then run {as_typed(Remedy(Action.DISCOVER))} again"
         )
     if report.linked:
         warn(
-            f"warning: {len(report.linked)} in {root} will fail, for what is not followed: {some(report.linked)};"
-            " land the files themselves in their place, or skip the directory"
+            f"warning: {len(report.linked)} in {root} will fail, because links are not followed: {some(report.linked)};"
+            " replace the links by the files, or skip the directory"
         )
     if report.unparseable:
-        warn(f"warning: in {root}, left alone: {left_alone(pipeline, report.unparseable)}")
+        warn(f"warning: in {root}, ignored: {left_alone(pipeline, report.unparseable)}")
 
 
 def report_document(report: DiscoveryReport) -> dict[str, Any]:
-    """What a look found, as JSON has it."""
+    """Returns the JSON document of a listing."""
     return {
         field.name: getattr(report, field.name)
         for field in dataclasses.fields(report)
@@ -87,7 +92,7 @@ def report_document(report: DiscoveryReport) -> dict[str, Any]:
 
 
 def print_found(report: DiscoveryReport, pipeline: Pipeline, as_typed: Typed) -> None:
-    """What a look registered, and what it found that is not complete yet."""
+    """Prints the items that a listing registered, and the directories that are not complete yet."""
     kinds = {
         "new": report.new,
         "late": report.late,
@@ -99,7 +104,7 @@ def print_found(report: DiscoveryReport, pipeline: Pipeline, as_typed: Typed) ->
             say(f"{len(names)} {kind}: {some(names)}")
     if report.quarantined:
         explain = as_typed(Remedy(Action.EXPLAIN, item=report.quarantined[0]))
-        say(f"behind the watermark, so set aside; what can be done: {explain}")
+        say(f"quarantined because they are behind the watermark; to see what to do: {explain}")
     if report.waiting:
         say(wrapped(incomplete(pipeline, report.waiting), others="  "))
     if not report.registered:

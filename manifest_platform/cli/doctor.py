@@ -1,4 +1,4 @@
-"""The command that examines a dataset, and mends what is safe to mend."""
+"""`doctor`: examines a dataset, and repairs what is safe to repair."""
 
 from __future__ import annotations
 
@@ -22,22 +22,24 @@ if TYPE_CHECKING:
 @app.command(cls=Recording, epilog=examples("doctor", "doctor --repair", "doctor --clean --grace 48"))
 def doctor(
     context: typer.Context,
-    repair: Annotated[bool, typer.Option("--repair", help="Mend what is safe to mend, and say what was done.")] = False,
-    clean: Annotated[bool, typer.Option("--clean", help="Remove shredded and merged objects that nothing names.")] = False,
+    repair: Annotated[bool, typer.Option("--repair", help="Repair what is safe to repair, and print what was done.")] = False,
+    clean: Annotated[bool, typer.Option("--clean", help="Remove orphaned shredded and merged objects.")] = False,
     grace: Annotated[
         float | None,
-        typer.Option(min=0, metavar="HOURS", help="Leave objects alone that are newer; else 24, merged ones a week."),
+        typer.Option(
+            min=0, metavar="HOURS", help="Keep orphaned objects that are newer. Default: 24; a week for merged objects."
+        ),
     ] = None,
     read: Annotated[
         int,
-        typer.Option(min=0, metavar="MIB", help="Compare the checksums of so much of the shredded objects that are needed."),
+        typer.Option(min=0, metavar="MIB", help="Amount of needed shredded objects to read and compare with their checksums."),
     ] = 256,
-    warehouse: Annotated[bool, typer.Option(help="Compare with the warehouse's ledger.")] = True,
-    objects: Annotated[bool, typer.Option(help="Look for objects that nothing names, and at the catalog.")] = True,
+    warehouse: Annotated[bool, typer.Option(help="Compare the manifest with the warehouse's ledger.")] = True,
+    objects: Annotated[bool, typer.Option(help="Look for orphaned objects, and compare the catalog.")] = True,
 ) -> int:
-    """Examines a dataset: its log, warehouse and objects.
+    """Examines a dataset for faults: its log, its warehouse and its objects.
 
-    Exit 0 if nothing is wrong, 1 with a finding for all that is: the item, the cause, the command that helps.
+    Prints each fault with its item, its cause and the command that repairs it. Exit code 1 if there are any.
     """
     from manifest_platform.operations.doctor import Doctor
 

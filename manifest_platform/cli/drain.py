@@ -1,4 +1,4 @@
-"""`drain`: registers what has landed, shreds and loads it, and how its events are told."""
+"""`drain`: registers, shreds and loads new directories, and prints the events."""
 
 from __future__ import annotations
 
@@ -42,29 +42,31 @@ from manifest_platform.sources.source import Words
 @app.command(cls=Recording, epilog=examples("drain", "drain --items 10", "drain --feed incr --seconds 600 --json"))
 def drain(
     context: typer.Context,
-    items: Annotated[int | None, typer.Option(min=1, metavar="N", help="Stop after so many items.")] = None,
-    feed: Annotated[list[str] | None, typer.Option(metavar="NAME", help="Only this feed; may be repeated.")] = None,
-    seconds: Annotated[float | None, typer.Option(min=1, metavar="S", help="Begin nothing new after so many seconds.")] = None,
+    items: Annotated[int | None, typer.Option(min=1, metavar="N", help="Stop after this number of items.")] = None,
+    feed: Annotated[list[str] | None, typer.Option(metavar="NAME", help="Work on this feed only. Repeatable.")] = None,
+    seconds: Annotated[
+        float | None, typer.Option(min=1, metavar="S", help="Start nothing new after this number of seconds.")
+    ] = None,
     look: Annotated[
         bool,
-        typer.Option("--discover/--no-discover", help="Look for what has landed first, or take what is registered already."),
+        typer.Option("--discover/--no-discover", help="List the landing root first, or work on registered items only."),
     ] = True,
 ) -> int:
-    """Registers what has landed, shreds it and loads it in order.
+    """Registers new directories, shreds them and loads them in order.
 
-    Until nothing is left, something blocks, or the budget is spent. Exit 0 work was done, or another drain is at it, 1
-    something failed or the landing root could not be listed, 3 blocked, 4 nothing to do. With --json: one line an event, then
-    the summary.
+    Works until nothing is left, a feed is blocked, or --items or --seconds is reached. Exit code 0 if work was done or another
+    drain is running, 1 if an item failed or the landing root could not be listed, 3 if a feed is blocked, 4 if there was
+    nothing to do. With --json: one line for each event, then the summary.
     """
     documents = as_json(context)
     report = DrainReport()
     with open_pipeline(context) as pipeline, ending_well(lambda: _goes_on(pipeline, feed)):
         if wrong := problems(pipeline.config, pipeline.name, landing=False):
-            raise ConfigError("\n".join(["nothing was begun; mend the configuration first:", *(f"  {one}" for one in wrong)]))
+            raise ConfigError("\n".join(["nothing was started; correct the configuration:", *(f"  {one}" for one in wrong)]))
         conf = pipeline.config.spark.conf
         as_typed = typed(context, pipeline.name)
         for name in feed or ():
-            pipeline.manifest.steps(name)  # refuses a feed that is none before anything is done
+            pipeline.manifest.steps(name)  # refuses an unknown feed before any work starts
         looked = not look or _discover(pipeline, feed, as_typed, documents)
         with closing(draining(pipeline, lambda: spark.session(conf), Budget(items, seconds), feed)) as events:
             for event in events:
@@ -83,20 +85,20 @@ def drain(
 
 
 def _goes_on(pipeline: Pipeline, feeds: Sequence[str] | None) -> str:
-    """Where the next drain goes on, by feed, as the manifest has it now."""
+    """Returns in words where the next drain continues, by feed, according to the manifest."""
     found = []
     for name in feeds or pipeline.feeds:
         verdict, last = pipeline.manifest.next(name, LOAD), pipeline.manifest.state(Application(LOAD)).feed(name).watermark
         if not isinstance(verdict, Idle):
             loaded = f"{ItemKey.at(name, last).name} is loaded, and " if last else ""
-            found.append(f"{loaded}the next drain goes on with {verdict.item.key.name}")
-    return "; ".join(found) or "the next drain goes on from here"
+            found.append(f"{loaded}the next drain continues with {verdict.item.key.name}")
+    return "; ".join(found) or "the next drain continues from here"
 
 
 def _discover(pipeline: Pipeline, feeds: Sequence[str] | None, as_typed: Typed, documents: bool) -> bool:
-    """Registers what has landed, and says what was found; False where the landing root could not be listed, which is said.
+    """Registers new directories and prints them. Returns False, and prints an error, if the landing root cannot be listed.
 
-    What is registered already waits for no landing root.
+    The drain then still works on the items that are registered.
     """
     landing = [name for name in pipeline.feeds if feeds is None or name in feeds]
     if not landing:
@@ -104,7 +106,7 @@ def _discover(pipeline: Pipeline, feeds: Sequence[str] | None, as_typed: Typed, 
     try:
         found = discover(pipeline, feeds=landing)
     except LandingError as error:
-        warn(f"error: {error}. What is registered already is worked on")
+        warn(f"error: {error}. The drain works on the items that are registered already")
         if documents:
             print_json({"event": "not_discovered", "reason": str(error)})
         return False
@@ -117,7 +119,7 @@ def _discover(pipeline: Pipeline, feeds: Sequence[str] | None, as_typed: Typed, 
 
 
 def _exit(report: DrainReport, looked: bool) -> Exit:
-    """What a drain's exit code says. Another at work is as good as work done: it goes on to where this one would come."""
+    """Returns the exit code of a drain. BUSY counts as done, because the other drain does the same work."""
     stops = {report.stop, *(end.stop for end in report.ends)}
     if report.stop is Stop.BLOCKED:
         return Exit.BLOCKED
@@ -129,7 +131,7 @@ def _exit(report: DrainReport, looked: bool) -> Exit:
 
 
 def event_document(event: Event) -> dict[str, Any]:
-    """An event of a drain as JSON has it."""
+    """Returns the JSON document of a drain's event."""
     if isinstance(event, ShredStarted):
         return {"event": "shred_started", "items": event.items, "bytes": event.bytes}
     if isinstance(event, Shredded):
@@ -151,7 +153,7 @@ def event_document(event: Event) -> dict[str, Any]:
 
 
 def progress(event: Event, words: Words) -> str:
-    """An event of a drain as a line, in the words of its source."""
+    """Returns an event of a drain as a line of text. `words`: the source's words, such as `events` for rows."""
     if isinstance(event, ShredStarted):
         return f"  shredding {count_of(event.items, 'directory', 'directories')}, {size_of(event.bytes)}, in one Spark job"
     if isinstance(event, Shredded):
@@ -162,18 +164,18 @@ def progress(event: Event, words: Words) -> str:
         text = f"{event.key.name}  {event.application} failed ({event.failure.kind}): {event.failure.message}"
         return wrapped(text, "✗ ", "    ")
     if isinstance(event, PutBack):
-        text = f"{event.key.name}  {event.application} put it back, no attempt is counted: {event.reason}"
+        text = f"{event.key.name}  {event.application} put it back, without counting an attempt: {event.reason}"
         return wrapped(text, "… ", "    ")
     if isinstance(event, ShreddedAgain):
-        return wrapped(f"{event.key.name}  shredded again, by itself: {event.reason}", "↺ ", "    ")
-    marks = f"{'  late' if event.late else ''}{'  was applied before' if event.already else ''}"
+        return wrapped(f"{event.key.name}  is shredded again automatically: {event.reason}", "↺ ", "    ")
+    marks = f"{'  late' if event.late else ''}{'  already in the warehouse' if event.already else ''}"
     counts = f"{event.row_count:>7,} rows  {size_of(event.bytes):>16}  {event.seconds:5.2f} s"
     told = [wrapped(line, "    ! ", "      ") for line in event.told]
     return "\n".join((f"✓ {event.key.name}  loaded    {counts}{marks}", *told))
 
 
 def print_summary(report: DrainReport, as_typed: Typed) -> None:
-    """What a drain did, why it stopped, and what helps."""
+    """Prints what a drain did, why it stopped, and the remedy."""
     say(
         f"{report.shredded:,} shredded, {report.loaded:,} loaded ({report.rows:,} rows), {report.failed:,} failed"
         f"{f', {report.put_back:,} put back' if report.put_back else ''}"

@@ -1,4 +1,4 @@
-"""The commands that write a manifest as text, and put it into another store."""
+"""`dump` and `import`: write a manifest as lines of JSON, and put it into another store."""
 
 from __future__ import annotations
 
@@ -17,11 +17,12 @@ from manifest_platform.cli.output import print_json, print_json_line, say
 @app.command(cls=Command)
 def dump(
     context: typer.Context,
-    feed: Annotated[str | None, typer.Option(metavar="NAME", help="Only the log of one feed.")] = None,
+    feed: Annotated[str | None, typer.Option(metavar="NAME", help="Dump the log of this feed only.")] = None,
 ) -> int:
-    """Writes the whole manifest of a dataset on stdout.
+    """Writes the whole manifest of a dataset to stdout.
 
-    A line of JSON for each row. The log of a feed is enough: what it lacks, `doctor --repair` makes of it.
+    Prints a line of JSON for each row. The log of a feed is a sufficient backup: after an import, `doctor --repair` rebuilds
+    the other rows.
     """
     from manifest_platform.manifest.dump import dump as lines
 
@@ -36,12 +37,12 @@ def dump(
 @app.command("import", cls=Command)
 def import_(
     context: typer.Context,
-    file: Annotated[Path, typer.Argument(metavar="FILE", help="What `dump` wrote.")],
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="File that `dump` wrote.")],
 ) -> int:
-    """Puts a dump into the configured store.
+    """Imports a dump into the configured store.
 
-    Nobody may work on the dataset meanwhile. Nothing is overwritten; an import that was interrupted goes on when it is
-    repeated. Exit 4 if all of it was there.
+    Stop all work on the dataset before. An import overwrites nothing. To continue an interrupted import, repeat it. Exit code 4
+    if the store already has all rows.
     """
     from manifest_platform.manifest.dump import put_dump
     from manifest_platform.manifest.takeover import TakenOver
@@ -54,10 +55,10 @@ def import_(
             raise WrongUse(f"cannot read {file}: {error}; name a file that `dump` wrote") from error
 
     with open_pipeline(context) as pipeline:
-        store = pipeline.manifest.store  # as it is: a dump brings all rows, and those that a takeover makes would be in its way
+        store = pipeline.manifest.store  # without the takeover of an older release: its new rows would conflict with the dump's
         done = put_dump(store.store if isinstance(store, TakenOver) else store, pipeline.name, lines)
     if as_json(context):
         print_json({"dataset": pipeline.name, "written": done.written, "there": done.there})
     else:
-        say(f"dataset {pipeline.name}: {done.written:,} rows put, {done.there:,} were there")
+        say(f"dataset {pipeline.name}: {done.written:,} rows imported, {done.there:,} were there already")
     return Exit.DONE if done.written else Exit.NOTHING

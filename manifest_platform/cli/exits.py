@@ -1,4 +1,4 @@
-"""Exit codes: what each says, the same for every command."""
+"""The exit codes and their meanings, the same for every command."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from enum import IntEnum
 
 
 class Exit(IntEnum):
-    """What the exit code says."""
+    """The exit code of a command."""
 
     DONE = 0
     FAILED = 1
@@ -18,15 +18,15 @@ class Exit(IntEnum):
 
     @property
     def meaning(self) -> str:
-        """The code in words."""
+        """The meaning of the code, in words."""
         return _MEANINGS[self]
 
 
 _MEANINGS = {
-    Exit.DONE: "done; where a command only looks, nothing is wrong",
-    Exit.FAILED: "failed, found something wrong, or somebody else is at work",
-    Exit.WRONG_USE: "used wrongly: an option, a name, a time or the configuration",
-    Exit.BLOCKED: "blocked: an item stops its feed, or a decision of a person is needed",
+    Exit.DONE: "done; for commands that only look: nothing is wrong",
+    Exit.FAILED: "failed, found a fault, or another process is working on it",
+    Exit.WRONG_USE: "wrong use: an invalid option, name, time or configuration",
+    Exit.BLOCKED: "blocked: an item stops its feed, or a person must decide",
     Exit.NOTHING: "nothing to do, nothing new, or nothing found",
     Exit.INTERRUPTED: "interrupted by Ctrl-C (SIGINT)",
     Exit.TERMINATED: "ended by SIGTERM",
@@ -34,5 +34,5 @@ _MEANINGS = {
 
 
 def table() -> str:
-    """All exit codes, a line each."""
+    """Returns all exit codes with their meanings, a line each."""
     return "\n".join(f"  {code.value:>3}  {code.meaning}" for code in Exit)

@@ -1,6 +1,6 @@
-"""The errors that say by themselves what is wrong, where, and what to do, so that nobody needs a traceback.
+"""The errors whose message is enough: they say what is wrong, where, and what to do, so no traceback is printed.
 
-Imported when a command has failed, and not before: they come from every part of the platform.
+Imported only after a command has failed, because these errors come from every part of the platform.
 """
 
 from __future__ import annotations
@@ -34,4 +34,4 @@ EXPECTED = (
     WarehouseError,
     spark.SparkUnavailable,
 )
-"""What went wrong outside. A ConfigError beside these is a wrong use."""
+"""The errors that end a command with exit code 1. A ConfigError ends it with exit code 2."""

@@ -1,4 +1,4 @@
-"""`explain`: what would happen next with an item, and why not."""
+"""`explain`: the next step of an item, and what prevents it."""
 
 from __future__ import annotations
 
@@ -19,9 +19,10 @@ from manifest_platform.pipeline.chain import broken
 
 @app.command(cls=Command, epilog=examples("explain run=2026-01-31-12-00-00"))
 def explain(context: typer.Context, item: ItemName) -> int:
-    """Says what would happen next with an item, and why not.
+    """Explains what happens next with an item, and what prevents it.
 
-    In one paragraph: how it stands with every step, what blocks it, who works on it, what comes before it, what to do.
+    Prints a paragraph: the item's state at each step, what blocks it, who works on it, which items come before it, and what to
+    do.
     """
     with open_pipeline(context) as pipeline:
         try:

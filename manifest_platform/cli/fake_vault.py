@@ -1,4 +1,4 @@
-"""The command that runs a fake Vault, for people who have none: to try the platform out, and to see what faults do to it."""
+"""`fake-vault`: runs a fake Vault for people who have none, to try the platform and its reaction to faults."""
 
 from __future__ import annotations
 
@@ -20,26 +20,29 @@ _TIMES = ["%Y-%m-%dT%H:%MZ", "%Y-%m-%d"]
 
 def fake_vault(
     context: typer.Context,
-    port: Annotated[int, typer.Option(help="Where it listens on this machine; 0: on a free port.", min=0, max=65535)] = 8787,
-    seed: Annotated[int, typer.Option(help="What its data follow from.")] = 1,
-    start: Annotated[datetime, typer.Option(help="When its history begins, UTC.", formats=_TIMES)] = datetime(2026, 1, 1),
-    days: Annotated[int, typer.Option(help="How many days of it are over by the server's clock.", min=0)] = 1,
-    full_hour: Annotated[int, typer.Option(help="The hour, UTC, of the daily snapshot and log.", min=0, max=23)] = 0,
+    port: Annotated[int, typer.Option(help="Port to listen on, on this machine. 0: any free port.", min=0, max=65535)] = 8787,
+    seed: Annotated[int, typer.Option(help="Seed of the invented data: the same seed gives the same data.")] = 1,
+    start: Annotated[datetime, typer.Option(help="Time at which the vault's history begins, UTC.", formats=_TIMES)] = datetime(
+        2026, 1, 1
+    ),
+    days: Annotated[int, typer.Option(help="Number of days that have passed by the server's clock.", min=0)] = 1,
+    full_hour: Annotated[int, typer.Option(help="Hour of the daily snapshot and log, UTC.", min=0, max=23)] = 0,
     speed: Annotated[
-        float, typer.Option(help="How fast the server's clock runs: 60: a minute a second; 0: it stands.", min=0)
+        float, typer.Option(help="Speed of the server's clock. 60: a minute in each second; 0: the clock stops.", min=0)
     ] = 0,
-    rows: Annotated[int, typer.Option(help="How many rows each object begins with.", min=1)] = 20,
-    part_bytes: Annotated[int, typer.Option(help="How long the parts of an archive are.", min=1)] = 1_000_000_000,
+    rows: Annotated[int, typer.Option(help="Number of rows that each object begins with.", min=1)] = 20,
+    part_bytes: Annotated[int, typer.Option(help="Size of the parts of an archive, in bytes.", min=1)] = 1_000_000_000,
 ) -> int:
-    """Runs a Vault with invented data on this machine until Ctrl-C. Needs no configuration.
+    """Runs a fake Vault with invented data on this machine until Ctrl-C. Needs no configuration.
 
-    It answers Vault's own calls for login and Direct Data. Its clock and its faults are set below /fake/, as it says.
+    It answers Vault's calls for login and Direct Data. Set its clock and inject faults with requests to /fake/; the command
+    prints examples.
     """
     from manifest_platform.fake_vault import FakeVault, Simulation, VaultSettings, schema_changes
 
     begin = start.replace(tzinfo=UTC)
     simulation = Simulation(seed, begin, rows, script=schema_changes())
-    now = begin + timedelta(days=days, hours=full_hour + 1)  # an hour after its stop a snapshot is there
+    now = begin + timedelta(days=days, hours=full_hour + 1)  # a snapshot is published an hour after its stop time
     settings = VaultSettings(port, speed, full_hour_utc=full_hour, part_bytes=part_bytes)
     try:
         with FakeVault(simulation, now, settings) as vault:
@@ -48,7 +51,7 @@ def fake_vault(
     except KeyboardInterrupt:
         return Exit.DONE
     except OSError as error:
-        raise WrongUse(f"port {port} of this machine cannot be had ({error.strerror}): give another with --port") from error
+        raise WrongUse(f"cannot listen on port {port} ({error.strerror}): choose another with --port") from error
     return Exit.DONE
 
 
@@ -68,8 +71,8 @@ def _tell(vault: FakeVault, in_json: bool) -> None:
         {name: str(value) for name, value in told.items()}
         | {
             "clock": f"{vault.now:%Y-%m-%dT%H:%MZ}",
-            "go on": f"{send}/clock -d '{{\"minutes\": 15}}'",
-            "a fault": f'{send}/faults -d \'{{"kind": "status", "times": 3}}\'',
-            "heal": f"{send}/faults -X DELETE",
+            "clock +15m": f"{send}/clock -d '{{\"minutes\": 15}}'",
+            "add a fault": f'{send}/faults -d \'{{"kind": "status", "times": 3}}\'',
+            "end faults": f"{send}/faults -X DELETE",
         }
     )

@@ -1,4 +1,4 @@
-"""The commands about full loads: begin one with a snapshot, look at it, give it up."""
+"""`full`: begins a full load with a snapshot, shows its state, and cancels it."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from manifest_platform.pipeline.full import LATEST, Begun, FullStatus, begin, ca
 from manifest_platform.remedies import Action, Remedy
 from manifest_platform.warehouse.load import EMPTY, SHRINK
 
-full = group("full", "Loads a snapshot in full, and what came after it anew.")
+full = group("full", "Loads a snapshot as a new epoch, then the changes after it.")
 
 
 @full.command(
@@ -27,22 +27,22 @@ full = group("full", "Loads a snapshot in full, and what came after it anew.")
 )
 def begin_(
     context: typer.Context,
-    item: Annotated[str, typer.Argument(metavar="ITEM", help=f"A snapshot's name or URI, or `{LATEST}`.")],
+    item: Annotated[str, typer.Argument(metavar="ITEM", help=f"Name or URI of a snapshot, or `{LATEST}`.")],
     reason: Reason = "no reason given",
     allow_empty: Annotated[
-        bool, typer.Option("--allow-empty", help="Load a snapshot without rows: it empties tables.")
+        bool, typer.Option("--allow-empty", help="Load a snapshot even if it has no rows, which empties tables.")
     ] = False,
     allow_shrink: Annotated[
-        bool, typer.Option("--allow-shrink", help="Let tables shrink by more than `load.shrink` says.")
+        bool, typer.Option("--allow-shrink", help="Load a snapshot even if tables shrink by more than `load.shrink` allows.")
     ] = False,
 ) -> int:
-    """Begins a full load: a new epoch, with a snapshot.
+    """Begins a full load: a new epoch that starts with a snapshot.
 
-    The snapshot is shredded if it is not yet. From then on nothing else of the dataset is loaded until a drain has loaded it;
-    after that, the changes behind its stop time are loaded anew. Logs stay as they are.
+    Shreds the snapshot, if necessary. The next drain loads it; until then the dataset loads nothing else. After that, the
+    drain loads all changes after the snapshot's stop time again. Log feeds are not affected.
     """
     allows = [consent for consent, given in ((EMPTY, allow_empty), (SHRINK, allow_shrink)) if given]
-    with open_pipeline(context, author=operator()) as pipeline, ending_well("nothing was begun"):
+    with open_pipeline(context, author=operator()) as pipeline, ending_well("no full load was begun"):
         conf = pipeline.config.spark.conf
         for event in begin(pipeline, lambda: spark.session(conf), item, reason, allows):
             if not isinstance(event, Begun):
@@ -55,14 +55,14 @@ def begin_(
             if as_json(context):
                 print_json({"event": "begun", "item": event.key, "epoch": event.epoch, "boundary": event.boundary})
                 continue
-            say(f"{event.key.name}: begun, epoch {event.epoch}. Changes after {event.boundary} are loaded anew behind it.")
+            say(f"{event.key.name}: full load begun, epoch {event.epoch}. The next drain loads it, then the changes since.")
             say(f"next: {drain}")
     return Exit.DONE
 
 
 @full.command("status", cls=Command)
 def status_(context: typer.Context) -> int:
-    """Shows the epoch, the snapshot that is being loaded or was loaded last, and whether one is needed. Exit 3 if so."""
+    """Shows the epoch, the snapshots, and the full load in progress. Exit code 3 if a full load is needed."""
     with open_pipeline(context) as pipeline:
         found = full_status(pipeline)
     as_typed = typed(context, found.dataset)
@@ -76,12 +76,12 @@ def status_(context: typer.Context) -> int:
 def _print_status(found: FullStatus, as_typed: Typed) -> None:
     loading = found.mode is Mode.FULL_LOAD
     remedy = Remedy(Action.DRAIN) if loading else found.remedy
-    heading = f"loading {found.loading} in full" if loading else "needs a full load" if found.needed else "goes on by changes"
+    heading = f"loading {found.loading} in full" if loading else "needs a full load" if found.needed else "loads changes"
     say(f"dataset {found.dataset}: {heading}")
     print_lines(
         {
             "epoch": str(found.epoch),
-            "boundary": found.boundary or "none: no snapshot was loaded yet",
+            "boundary": found.boundary or "none: no snapshot is loaded yet",
             "watermarks": ", ".join(f"{feed} {mark or 'none'}" for feed, mark in found.watermarks.items()),
             "reason": found.needed,
             "command": as_typed(remedy) if remedy else "",
@@ -94,12 +94,12 @@ def _print_status(found: FullStatus, as_typed: Typed) -> None:
 
 @full.command("cancel", cls=Recording)
 def cancel_(context: typer.Context, reason: Reason = "no reason given") -> int:
-    """Gives up the full load that was begun, before it is in the warehouse: what was loaded before counts on."""
+    """Cancels the full load that was begun, unless it is in the warehouse already. The rows loaded before stay in use."""
     with open_pipeline(context, author=operator()) as pipeline:
         record = cancel(pipeline, reason)
         name = pipeline.key(record.item).name
     if as_json(context):
         print_json({"record": record.to_dict()})
     else:
-        say(f"{name}: given up by {record.author}; the next drain goes on by changes")
+        say(f"{name}: full load canceled by {record.author}; the next drain continues with changes")
     return Exit.DONE

@@ -1,4 +1,4 @@
-"""`history`: all that happened to an item, and a record in words."""
+"""`history`: all records of an item, each with a line of text."""
 
 from __future__ import annotations
 
@@ -24,22 +24,23 @@ def history(
     item: Annotated[
         str | None,
         typer.Argument(
-            metavar="[ITEM]", help="Its name, as run=YYYY-MM-DD-HH-MM-SS, or its URI.", autocompletion=completed_items
+            metavar="[ITEM]", help="Item name, such as run=YYYY-MM-DD-HH-MM-SS, or its URI.", autocompletion=completed_items
         ),
     ] = None,
     run_id: Annotated[
-        str | None, typer.Option(metavar="ID", help="What this run recorded alone: its id, or as much of it as is shown.")
+        str | None, typer.Option(metavar="ID", help="Show only the records of this run. The first characters of an id suffice.")
     ] = None,
     look: Annotated[
-        int, typer.Option(min=1, metavar="N", help="Without ITEM: look at the newest N items of each feed.")
+        int, typer.Option(min=1, metavar="N", help="Number of the newest items of each feed to search, without ITEM.")
     ] = 10_000,
 ) -> int:
-    """Shows all that happened to an item.
+    """Shows all records of an item.
 
-    With --run-id only what that run did, without ITEM on all items: there every item is looked at. Exit 4 if it did nothing.
+    With --run-id, shows only the records of that run; without ITEM, it searches the newest items for them. Exit code 4 if there
+    are no records.
     """
     if item is None and run_id is None:
-        raise WrongUse("name an item, or a run by --run-id")
+        raise WrongUse("name an item, or a run with --run-id")
     with open_pipeline(context) as pipeline:
         words = pipeline.source.words
         if item is None:
@@ -64,13 +65,13 @@ def _of_run(context: typer.Context, run: Run, words: Words) -> int:
     else:
         for item, records in run.done:
             print_history(item, words, records)
-        how = "there are more to look at: --look" if run.cut else "these are all"
-        say(f"{len(run.done):,} items; looked at {run.looked_at:,}, {how}")
+        how = "to search more, use --look" if run.cut else "these are all"
+        say(f"{len(run.done):,} items; searched {run.looked_at:,}, {how}")
     return Exit.DONE if run.done else Exit.NOTHING
 
 
 def print_history(item: Item, words: Words, records: Sequence[Record]) -> None:
-    """Records of an item, a line each, and below it what the record says, in its source's words."""
+    """Prints records of an item: a line each, with the text of `words_of` below it."""
     say(f"{item.key.name}  {item.key.id}")
     heads = ("#", "time (UTC)", "state", "application", "author", "run", "token", "epoch")
     rows = [_record_row(record) for record in records]
@@ -96,7 +97,7 @@ def _record_row(record: Record) -> tuple[str, ...]:
 
 
 def words_of(record: Record, words: Words) -> str:
-    """What a record says beyond its columns, in its source's words."""
+    """Returns the content of a record's payload as text: its reason, its failure or its counts. `words`: the source's words."""
     data = record.data
     if record.state is State.FAILED:
         return f"{data.get('kind')}: {data.get('message')}"
@@ -109,7 +110,7 @@ def words_of(record: Record, words: Words) -> str:
 
 
 def _output_note(record: Record, words: Words) -> str:
-    """What an application has made of an item. Those that are no step of the feed record what they like."""
+    """Returns the payload of a `Processed` as text. Unknown fields, of programs of users, are ignored."""
     data, application = record.data, record.application.key
     if application == SHRED and "lines" in data:
         counts = f"{data['lines']:,} lines: {data['good']:,} {words.rows}, {data['bad']:,} bad"

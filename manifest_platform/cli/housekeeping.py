@@ -1,4 +1,4 @@
-"""The command that removes what grows with every run and nothing needs any more."""
+"""`housekeeping`: removes old files and rows that nothing needs any more."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ from manifest_platform.quantities import size_of
 @app.command(cls=Recording)
 def housekeeping(
     context: typer.Context,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what would be removed, and remove nothing.")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Show what would be removed, and remove nothing.")] = False,
 ) -> int:
-    """Removes what grows with every run, once it is old enough.
+    """Removes old files and rows that nothing needs any more, such as those of failed attempts.
 
-    How old is configured under `housekeeping`; Dagster does the same on its schedule. Exit 4 if there is nothing to remove, 1
-    if something could not be done now: a repeat does it.
+    The ages are configured under `housekeeping`. A schedule in Dagster does the same. Exit code 4 if there is nothing to
+    remove, 1 if a part could not be done now: run it again.
     """
     chores: list[Chore] = []
     with open_pipeline(context, author=operator()) as pipeline:
@@ -43,7 +43,7 @@ def _print(chore: Chore, dry_run: bool) -> None:
     verb = "to remove" if dry_run else "removed"
     said = f"off, for {chore.off}" if chore.off else f"{verb}: {', '.join(numbers)}" if numbers else "nothing to remove"
     say(f"{'✗' if chore.hindered else '✓'} {chore.name}: {said}")
-    wrong = f"{len(chore.wrong):,} things ({chore.wrong[0]}); manifest-platform doctor shows them" if chore.wrong else ""
+    wrong = f"{len(chore.wrong):,} faults ({chore.wrong[0]}); manifest-platform doctor shows them" if chore.wrong else ""
     print_lines({"not done": chore.hindered, "found": wrong})
 
 

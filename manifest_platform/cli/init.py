@@ -1,4 +1,4 @@
-"""`init`: a project for what has landed: asked for, or told by options, or as a preview suggests."""
+"""`init`: writes a project for a landing root, from options, from answers, and from a preview of the landed directories."""
 
 from __future__ import annotations
 
@@ -22,23 +22,28 @@ from manifest_platform.storage import UnsupportedLocation
 @app.command(cls=Command, epilog=examples("init --landing landing/", "init shop --landing s3://bucket/enriched --yes"))
 def init(
     context: typer.Context,
-    folder: Annotated[Path, typer.Argument(metavar="FOLDER", help="Where the project goes; a Dagster project too.")] = Path(),
-    landing: Annotated[str | None, typer.Option(metavar="PLACE", help="Where directories land: a folder or s3://….")] = None,
+    folder: Annotated[
+        Path, typer.Argument(metavar="FOLDER", help="Folder to write to: empty, or an existing Dagster project.")
+    ] = Path(),
+    landing: Annotated[
+        str | None, typer.Option(metavar="PLACE", help="Place where directories land: a folder or s3://bucket/prefix.")
+    ] = None,
     schemas: Annotated[
-        list[str] | None, typer.Option(metavar="FOLDER|URL", help="Where JSON Schemas are (Iglu registry); may be repeated.")
+        list[str] | None, typer.Option(metavar="FOLDER|URL", help="Place of JSON Schemas (Iglu registry). Repeatable.")
     ] = None,
-    store: Annotated[str | None, typer.Option(metavar="URL", help="Where the manifest is kept; else a file here.")] = None,
-    warehouse: Annotated[str | None, typer.Option(metavar="FILE", help="The warehouse's file; else one here.")] = None,
-    output: Annotated[str | None, typer.Option(metavar="PLACE", help="Where typed Parquet goes; else a folder here.")] = None,
+    store: Annotated[str | None, typer.Option(metavar="URL", help="Store for the manifest. Default: a SQLite file.")] = None,
+    warehouse: Annotated[str | None, typer.Option(metavar="FILE", help="File of the DuckDB warehouse.")] = None,
+    output: Annotated[str | None, typer.Option(metavar="PLACE", help="Place for typed Parquet. Default: a folder.")] = None,
     owner: Annotated[
-        str | None, typer.Option(metavar="WHO", help="Who is responsible: team:NAME or an e-mail address.")
+        str | None, typer.Option(metavar="WHO", help="Owner of the assets in Dagster: team:NAME or an e-mail address.")
     ] = None,
-    yes: Annotated[bool, typer.Option("--yes", "-y", help="Ask nothing: take what is told, and what is found.")] = False,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Ask nothing: use the options and the preview's findings.")] = False,
 ) -> int:
-    """Writes a project for what has landed: configuration, Dagster, a test, a README.
+    """Writes a project for a landing root: configuration, Dagster definitions, a test and a README.
 
-    Asks for what no option tells, with what `preview` found as the default. A file that is there stays as it is; in a
-    project of Dagster's, only the configuration and a definition are added. Exit 4 if everything was there.
+    Asks for values that no option sets; the defaults come from a preview of the landed directories. Existing files are never
+    changed. In an existing Dagster project, it adds only the configuration and a component definition. Exit code 4 if all files
+    existed.
     """
     asks = not yes and not as_json(context) and sys.stdin.isatty()
     if landing is None and asks:
@@ -84,7 +89,7 @@ def init(
 
 
 def _asked(seen: looking.Preview, wanted: Wanted, told: set[str]) -> Wanted:
-    """What is wanted, as a person says; what an option told is not asked for."""
+    """Asks for the values that no option sets. `told`: the names of values that options set."""
     counts = ", ".join(f"{feed.sequence.count:,} of feed {feed.name}" for feed in seen.feeds)
     say(wrapped(f"{seen.source}: {seen.layout}; {counts}"))
 
@@ -110,7 +115,7 @@ def _tell(folder: Path, planned: project.Plan, written: project.Written, wanted:
         for name in written.made:
             say(f"  {name}")
     if written.kept:
-        say(f"there already, left as {'it is' if len(written.kept) == 1 else 'they are'}: {', '.join(written.kept)}")
+        say(f"existing {'file' if len(written.kept) == 1 else 'files'}, not changed: {', '.join(written.kept)}")
     for note in planned.notes:
         head, *rest = note.split("\n")
         say(wrapped(head, "note: ", "      "))

@@ -1,4 +1,4 @@
-"""The commands for those who come from Snowplow's two manifests: the imports, and the view back into the layout of one."""
+"""`import-snowplow`, `import-snowflake` and `view`: import Snowplow's two manifests, and show a feed in the layout of one."""
 
 from __future__ import annotations
 
@@ -26,21 +26,21 @@ NOTES_SHOWN = 20
 
 
 class ViewLayout(StrEnum):
-    """The layouts that a feed can be viewed in."""
+    """The layouts that `view` can show a feed in."""
 
     SNOWFLAKE_LOADER = "snowflake-loader"
 
 
-TableName = Annotated[str, typer.Argument(metavar="TABLE", help="The DynamoDB table. It is read page by page, never written.")]
-Region = Annotated[str | None, typer.Option(metavar="NAME", help="Its AWS region; else the environment's.")]
-Profile = Annotated[str | None, typer.Option(metavar="NAME", help="The AWS profile to read it with.")]
-Endpoint = Annotated[str | None, typer.Option(metavar="URL", help="Another endpoint than Amazon's.")]
+TableName = Annotated[str, typer.Argument(metavar="TABLE", help="Name of the DynamoDB table. It is read, never written.")]
+Region = Annotated[str | None, typer.Option(metavar="NAME", help="AWS region of the table. Default: the environment's.")]
+Profile = Annotated[str | None, typer.Option(metavar="NAME", help="AWS profile to read the table with.")]
+Endpoint = Annotated[str | None, typer.Option(metavar="URL", help="DynamoDB endpoint, if it is not Amazon's.")]
 SourceRoot = Annotated[
-    str, typer.Option(metavar="FOLDER", help="The folder of the runs as the table names it; left out: the landing root.")
+    str, typer.Option(metavar="FOLDER", help="Folder of the runs as the table names it. Default: the landing root.")
 ]
-DryRun = Annotated[bool, typer.Option("--dry-run", help="Only say what would be imported, or dropped.")]
+DryRun = Annotated[bool, typer.Option("--dry-run", help="Show what would be imported or dropped, and write nothing.")]
 Abort = Annotated[
-    bool, typer.Option("--abort", help="Drop an import from this table that broke off: take away all that came from it.")
+    bool, typer.Option("--abort", help="Drop an unfinished import from this table: remove all records that it wrote.")
 ]
 
 
@@ -53,21 +53,24 @@ def import_snowplow(
     endpoint: Endpoint = None,
     source_root: SourceRoot = "",
     shred: Annotated[
-        str | None, typer.Option(metavar="NAME", help="The table's name of the shredder; else [snowplow-]rdb-shredder.")
+        str | None,
+        typer.Option(metavar="NAME", help="Name of the shredder in the table. Default: [snowplow-]rdb-shredder."),
     ] = None,
     load: Annotated[
         str | None,
-        typer.Option(metavar="NAME[:TARGET]", help="The table's name of the loader; else [snowplow-]rdb-loader."),
+        typer.Option(metavar="NAME[:TARGET]", help="Name of the loader in the table. Default: [snowplow-]rdb-loader."),
     ] = None,
     free_open: Annotated[
-        bool, typer.Option("--free-open", help="Free what is in work there: the other system is stopped for good.")
+        bool,
+        typer.Option("--free-open", help="Free items that are in progress there. Only if the other system was shut down."),
     ] = False,
     abort: Abort = False,
     dry_run: DryRun = False,
 ) -> int:
     """Imports a table of the Snowplow Processing Manifest.
 
-    Again and again, until this platform takes over. Exit 1 if something was left out, 4 if there is nothing new.
+    Repeat it to import new records, until this platform takes over. Exit code 1 if a record could not be imported, 4 if there
+    is nothing new.
     """
     from manifest_platform.operations.migration import (
         Applications,
@@ -114,7 +117,8 @@ def import_snowflake(
 ) -> int:
     """Imports a table of the Snowflake Loader's manifest.
 
-    Again and again, until this platform takes over. Exit 1 if something was left out, 4 if there is nothing new.
+    Repeat it to import new records, until this platform takes over. Exit code 1 if a record could not be imported, 4 if there
+    is nothing new.
     """
     from manifest_platform.operations.migration import ForeignTable, Place, import_items, read_snowflake
 
@@ -128,7 +132,7 @@ def import_snowflake(
 
 
 def _drop(context: typer.Context, source: ForeignTable, dry_run: bool) -> int:
-    """Ends an import that broke off; the other system's table is not read."""
+    """Drops an unfinished import, without reading the other system's table."""
     from manifest_platform.operations.migration import drop_import
 
     with open_pipeline(context, author=operator()) as pipeline:
@@ -139,7 +143,7 @@ def _drop(context: typer.Context, source: ForeignTable, dry_run: bool) -> int:
     verb = "would drop" if dry_run else "dropped"
     say(
         f"{verb} the import from {source}: {dropped.records:,} records, {dropped.items:,} items;"
-        f" {dropped.shortened:,} items keep what was recorded before"
+        f" {dropped.shortened:,} items keep their earlier records"
     )
     if not dry_run:
         say("the feed is free again")
@@ -157,17 +161,17 @@ def _told(context: typer.Context, pipeline: Pipeline, report: Report) -> int:
 
 
 def _print_report(pipeline: Pipeline, report: Report, as_typed: Typed) -> None:
-    nothing_written = "; dry run, nothing is written" if report.dry_run else ""
+    nothing_written = "; dry run, nothing was written" if report.dry_run else ""
     say(f"{report.source} into dataset {pipeline.name}, feed {pipeline.source.main}{nothing_written}")
     lines = {
         "read": f"{report.rows:,} rows",
-        "items": f"{report.added:,} added, {report.grown:,} grown, {report.unchanged:,} unchanged",
+        "items": f"{report.added:,} added, {report.grown:,} with new records, {report.unchanged:,} unchanged",
         "records": f"{report.records:,} appended",
-        "late": _named(report.late, "not done there, and behind what was loaded last"),
-        "open": _named(report.open, "in work there, or left by a crash; when that system is stopped, add --free-open"),
-        "failed": _named(report.failed, "resolve or skip"),
-        "undecided": _named(report.undecided, "skipped there for the shredder alone; skip for all, or unskip"),
-        "repaired": f"{len(report.repairs):,} records of lost races for a lock" if report.repairs else "",
+        "late": _named(report.late, "not done there, and earlier than the item loaded last"),
+        "open": _named(report.open, "in progress there, or left by a crash; once that system is stopped, add --free-open"),
+        "failed": _named(report.failed, "failed there; resolve or skip them"),
+        "undecided": _named(report.undecided, "skipped there by the shredder only; skip them for all, or unskip them"),
+        "repaired": f"{len(report.repairs):,} records that lost a race for a lock" if report.repairs else "",
         "left out": f"{len(report.problems):,} problems" if report.problems else "",
     }
     for label, text in lines.items():
@@ -176,7 +180,7 @@ def _print_report(pipeline: Pipeline, report: Report, as_typed: Typed) -> None:
     _print_notes("repaired", report.repairs)
     _print_notes("left out", report.problems)
     if not report.dry_run:
-        say(f"  next       {as_typed(Remedy(Action.DRAIN))}, when the other system is stopped")
+        say(f"  next       once the other system is stopped: {as_typed(Remedy(Action.DRAIN))}")
 
 
 def _named(names: Sequence[str], meaning: str) -> str:
@@ -193,15 +197,13 @@ def _print_notes(label: str, notes: Sequence[Note]) -> None:
 @app.command(cls=Command)
 def view(
     context: typer.Context,
-    layout: Annotated[ViewLayout, typer.Option("--as", help="The layout of which manifest.")] = ViewLayout.SNOWFLAKE_LOADER,
-    limit: Annotated[int, typer.Option(min=1, metavar="N", help="The newest so many runs.")] = 50,
+    layout: Annotated[ViewLayout, typer.Option("--as", help="Manifest to take the layout of.")] = ViewLayout.SNOWFLAKE_LOADER,
+    limit: Annotated[int, typer.Option(min=1, metavar="N", help="Number of the newest runs to show.")] = 50,
 ) -> int:
-    """Shows the feed as another manifest would.
+    """Shows a feed in the layout of another manifest.
 
-    As snowflake-loader: NEW, PROCESSED and LOADED runs, newest first, and FAILED ones, until they are resolved. With --json,
-    times are seconds since 1970, as there.
-
-    Exit 4 if there are none.
+    The layout snowflake-loader lists NEW, PROCESSED and LOADED runs, newest first, and FAILED runs that are not resolved. With
+    --json, times are seconds since 1970, as in that manifest. Exit code 4 if there are no runs.
     """
     from manifest_platform.operations.migration import view_as_loader
 
@@ -226,7 +228,7 @@ def _line(row: Run) -> str:
 
 
 def _told_of(row: Run) -> str:
-    """By whom, and what it was shredded to."""
+    """Returns the authors of a run's states, and the types that it was shredded to."""
     parts = {"FailedBy": row.failed_by, "AddedBy": row.added_by, "LoadedBy": row.loaded_by}
     told = [f"{name} {value}" for name, value in parts.items() if value]
     return "; ".join([*told, f"ShredTypes {', '.join(row.shred_types)}"] if row.shred_types else told)

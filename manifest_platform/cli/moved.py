@@ -1,4 +1,4 @@
-"""`import-moved`: for a landing root that was moved."""
+"""`import-moved`: updates the manifest after a landing root was moved."""
 
 from __future__ import annotations
 
@@ -14,25 +14,29 @@ from manifest_platform.cli.remedies import typed
 from manifest_platform.remedies import Action, Remedy
 
 NAMED = 20
-"""How many items a command names that is told."""
+"""The most items that a suggested command names."""
 
 
 @app.command("import-moved", cls=Recording)
 def import_moved(
     context: typer.Context,
-    old: Annotated[str, typer.Argument(metavar="OLD", help="The folder that the items were registered below.")],
-    new: Annotated[str, typer.Argument(metavar="NEW", help="The folder that their directories lie below now.")],
+    old: Annotated[str, typer.Argument(metavar="OLD", help="Folder in which the items were registered.")],
+    new: Annotated[str, typer.Argument(metavar="NEW", help="Folder in which their directories are now.")],
     reason: Reason = "the landing root was moved",
     same_size: Annotated[
-        bool, typer.Option("--same-size", help="Take other checksums, too, of as many files and bytes: copies have such.")
+        bool,
+        typer.Option(
+            "--same-size", help="Accept other checksums if the number of files and bytes is the same. Copies need this."
+        ),
     ] = False,
-    limit: Annotated[int | None, typer.Option(min=1, metavar="N", help="Tell of so many items at most.")] = None,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say what would be told.")] = False,
+    limit: Annotated[int | None, typer.Option(min=1, metavar="N", help="Update at most this number of items.")] = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Show what would be updated, and write nothing.")] = False,
 ) -> int:
-    """Tells the manifest that directories were moved.
+    """Updates the location of items whose directories were moved.
 
-    Items keep their names; their files are read at the new place, if they are the same. Set landing.root to it as well. It may
-    break off and be run again. Exit 1 if directories are missing or differ, 4 if nothing was moved.
+    Items keep their names. Their files are read from the new folder, if they are the same. Also set landing.root to the new
+    folder. If the command is interrupted, run it again. Exit code 1 if directories are missing or differ, 4 if no item was
+    updated.
     """
     from manifest_platform.operations import moved
 
@@ -42,25 +46,24 @@ def import_moved(
     if as_json(context):
         print_json(report)
     else:
-        verb = "would be told of" if dry_run else "moved"
+        verb = "would be updated" if dry_run else "updated"
         say(
-            f"{report.moved:,} items {verb}, {report.already:,} were before, {report.elsewhere:,} are elsewhere,"
-            f" {report.gone:,} are loaded and gone"
+            f"{report.moved:,} items {verb}, {report.already:,} were updated before, {report.elsewhere:,} are elsewhere,"
+            f" {report.gone:,} are loaded and have no files any more"
         )
     if report.missing:
-        warn(f"{len(report.missing):,} are not below {report.new}: {some(report.missing)}; move them there, or skip them")
+        warn(f"{len(report.missing):,} are not in {report.new}: {some(report.missing)}; move them there, or skip them")
     if report.differs:
         warn(
-            f"{len(report.differs):,} have another checksum than was registered: {some(report.differs)}; if they are copies,"
-            " which have other times or ETags, add --same-size"
+            f"{len(report.differs):,} have a new checksum: {some(report.differs)}; if they are copies,"
+            " which have new times or ETags, add --same-size"
         )
     if report.failed:
-        # A name or a pattern each: nobody types hundreds of names.
         freed, more = " ".join(report.failed[:NAMED]), len(report.failed) - NAMED
-        rest = f"; {more:,} more have to be freed likewise, and patterns are names too" if more > 0 else ""
-        warn(f"{len(report.failed):,} had failed: {as_typed(Remedy(Action.RESOLVE, item=freed))}{rest}")
+        rest = f"; then free the other {more:,} in the same way (a pattern matches many names)" if more > 0 else ""
+        warn(f"{len(report.failed):,} failed items to free: {as_typed(Remedy(Action.RESOLVE, item=freed))}{rest}")
     if report.left:
-        warn("the limit was met: run it again")
+        warn("--limit was reached: run the command again for the other items")
     if report.missing or report.differs:
         return Exit.FAILED
     return Exit.DONE if report.moved else Exit.NOTHING

@@ -1,8 +1,8 @@
-"""How answers look, whatever they are of: text for people, as wide as their screen, and JSON.
+"""Output of all commands: text for people, tables, and JSON.
 
-A terminal gets its own width, and colors for words that say how something stands. What is not read by a person, a pipe or a
-file, gets plain text: tables are not cut there, and running text is 96 columns wide. `NO_COLOR` keeps colors away everywhere,
-`FORCE_COLOR` or `CLICOLOR_FORCE` puts them into a pipe too, `CLICOLOR=0` and `TERM=dumb` are obeyed.
+On a terminal, text is as wide as the terminal, and states are colored. In a pipe or a file, text is plain and 96 columns wide,
+and tables are not cut. `NO_COLOR` disables colors everywhere; `FORCE_COLOR` or `CLICOLOR_FORCE` enables them in a pipe too;
+`CLICOLOR=0` and `TERM=dumb` disable them on a terminal.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from manifest_platform import outward
 from manifest_platform.masking import masked, masked_within
 
 WIDTH = 96
-"""How wide running text is where there is no screen."""
+"""The width of running text without a terminal, in columns."""
 _NARROWEST, _WIDEST_TEXT, _NARROWEST_CELL = 40, 120, 12
 NAMES_SHOWN = 5
 ROWS_SHOWN = 100
@@ -37,17 +37,17 @@ CELL_WIDTH = 48
 
 
 def screen() -> int | None:
-    """How many columns the terminal has that stdout is; None where it is none, and nothing is to be cut."""
+    """Returns the number of columns of the terminal; None if stdout is no terminal, so that nothing is cut."""
     return max(_NARROWEST, shutil.get_terminal_size((WIDTH, 24)).columns) if sys.stdout.isatty() else None
 
 
 def text_width() -> int:
-    """How wide running text is: as the screen, but no wider than is read well."""
+    """Returns the width of running text: that of the terminal, at most 120 columns."""
     return min(screen() or WIDTH, _WIDEST_TEXT)
 
 
 def colored(stream: Any) -> bool:
-    """Whether what is written to a stream may have colors."""
+    """Returns True if text on this stream may be colored."""
     if os.environ.get("NO_COLOR"):
         return False
     if any(os.environ.get(name, "0") not in ("", "0") for name in ("FORCE_COLOR", "CLICOLOR_FORCE")):
@@ -61,7 +61,7 @@ _COLORS = {
     **dict.fromkeys(("↺", "…", "warning:", "WAITING", "PROCESSING", "Processing", "QUARANTINED", "Resolved", "late"), _YELLOW),
     **dict.fromkeys(("✗", "error:", "BLOCKED", "FAILED", "Failed"), _RED),
 }
-"""What says how something stands, and its color; words are such in capitals, or alone in a cell of a table."""
+"""The colors of signs and states. A state is colored if it is written in capitals or fills a cell of a table."""
 _STANDINGS = re.compile(
     r"^(?:✓|✗|↺|…|error:|warning:)"
     r"|\b(?:READY|APPLIED|PROCESSED|LOADED|WAITING|PROCESSING|QUARANTINED|BLOCKED|FAILED)\b"
@@ -75,14 +75,14 @@ def _paint(text: str) -> str:
 
 
 class Live:
-    """The last line of a terminal, which tells how far work is. What is said goes above it."""
+    """The progress line: the last line of a terminal, redrawn in place. Other output appears above it."""
 
     def __init__(self) -> None:
         self.lock = threading.RLock()
         self._drawn = False
 
     def draw(self, text: str) -> None:
-        """Puts the text in the place of the one before, on stderr, as much of it as fits."""
+        """Replaces the line on stderr with the text, cut to the width of the terminal."""
         columns = shutil.get_terminal_size((WIDTH, 24)).columns
         with self.lock:
             sys.stderr.write(f"\r\x1b[K{_cut(text, columns - 1)}")
@@ -90,7 +90,7 @@ class Live:
             self._drawn = True
 
     def erase(self) -> None:
-        """Leaves the line empty."""
+        """Clears the line."""
         with self.lock:
             if self._drawn:
                 sys.stderr.write("\r\x1b[K")
@@ -102,7 +102,7 @@ live = Live()
 
 
 def _echo(text: str, stream: Any, err: bool = False) -> None:
-    """Writes clean text, with colors where the stream may have them."""
+    """Writes text without control characters, colored if the stream allows it."""
     told = outward.clean(text)
     if colors := colored(stream):
         told = _STANDINGS.sub(lambda found: _paint(found[0]), told)
@@ -115,7 +115,7 @@ def _echo(text: str, stream: Any, err: bool = False) -> None:
 
 
 def wrapped(text: str, first: str = "", others: str = "") -> str:
-    """The text in lines of the screen's width; URIs stay whole, so that they can be copied."""
+    """Wraps text to the width of the screen. URIs are not broken, so that they can be copied."""
     return textwrap.fill(
         outward.clean(text),
         text_width(),
@@ -127,14 +127,14 @@ def wrapped(text: str, first: str = "", others: str = "") -> str:
 
 
 def print_lines(lines: dict[str, str]) -> None:
-    """Labelled lines below a heading; empty ones are left out."""
+    """Prints lines with labels below a heading; those with empty text are left out."""
     for label, text in lines.items():
         if text:
             say(wrapped(text, f"      {label:<12}", " " * 18))
 
 
 def aligned(cells: Sequence[str], widths: Sequence[int]) -> str:
-    """A row of a table, its columns as wide as they are told; what is longer is cut at its end."""
+    """Returns a row of a table with columns of the given widths; longer cells are cut at their end."""
     return "  ".join(f"{_cut(cell, width):<{width}}" for cell, width in zip(cells, widths, strict=True)).rstrip()
 
 
@@ -144,10 +144,10 @@ def _cut(text: str, width: int) -> str:
 
 
 def print_table(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
-    """Rows below their heads, each column as wide as its widest cell.
+    """Prints rows below their heads, each column as wide as its widest cell.
 
-    On a screen that is narrower, the widest columns are cut until the row fits; names of items and tables stand in the first
-    column, which is cut last.
+    On a narrower screen, the widest columns are cut until the row fits. The first column is cut last, because it has the names
+    of items or tables.
     """
     lines = [[outward.line(cell) for cell in row] for row in (heads, *rows)]
     widths = _narrowed([max(len(row[column]) for row in lines) for column in range(len(heads))], screen())
@@ -156,7 +156,7 @@ def print_table(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
 
 
 def _narrowed(widths: list[int], room: int | None) -> list[int]:
-    """The widths of columns, the widest ones but the first cut until they fit side by side."""
+    """Reduces the widths of columns until they fit into `room`: the widest columns first, the first column last."""
     if room is None:
         return widths
     left = list(widths)
@@ -171,9 +171,9 @@ def _narrowed(widths: list[int], room: int | None) -> list[int]:
 
 
 def print_answer(ask: Callable[[int | None], tuple[Sequence[str], Sequence[Sequence[Any]]]], as_json: bool) -> None:
-    """Prints what a query finds: all of it as JSON, or what a screen holds.
+    """Prints the rows of a query: all rows as JSON, or the first rows as a table.
 
-    `ask`: the names of its columns, and its rows, the first so many or all.
+    `ask`: takes the number of rows to fetch, None for all; returns the column names and the rows.
     """
     columns, rows = ask(None if as_json else ROWS_SHOWN + 1)
     if as_json:
@@ -183,7 +183,7 @@ def print_answer(ask: Callable[[int | None], tuple[Sequence[str], Sequence[Seque
 
 
 def _print_rows(heads: Sequence[str], rows: Sequence[Sequence[Any]]) -> None:
-    """The first rows below their heads, numbers to the right; columns that the screen has no room for are left out."""
+    """Prints the first rows below their heads, numbers aligned right. Columns that do not fit on the screen are left out."""
     shown = rows[:ROWS_SHOWN]
     columns = [_column(head, [row[index] for row in shown]) for index, head in enumerate(heads)]
     fitting = _fitting([len(column[0]) for column in columns], screen())
@@ -197,7 +197,7 @@ def _print_rows(heads: Sequence[str], rows: Sequence[Sequence[Any]]) -> None:
 
 
 def _column(head: str, values: Sequence[Any]) -> list[str]:
-    """A column's lines, all equally wide: its head, a rule and its cells."""
+    """Returns the lines of a column, all equally wide: its head, a rule and its cells."""
     cells = ["NULL" if value is None else _cell(str(value)) for value in values]
     width = max(map(len, (_cell(head), *cells)))
     side = ">" if all(isinstance(value, int | float | Decimal) for value in values if value is not None) else "<"
@@ -209,7 +209,7 @@ def _cell(text: str) -> str:
 
 
 def _fitting(widths: Sequence[int], room: int | None) -> list[int]:
-    """The columns that fit side by side, by their numbers: as many of the first and of the last as there is room for."""
+    """Returns the indexes of the columns that fit side by side, chosen in turn from the first and from the last."""
     if room is None:
         return list(range(len(widths)))
     in_turn = [index for pair in zip(range(len(widths)), reversed(range(len(widths))), strict=True) for index in pair]
@@ -224,26 +224,26 @@ def _fitting(widths: Sequence[int], room: int | None) -> list[int]:
 
 
 def some(names: Sequence[str]) -> str:
-    """The first few names."""
+    """Returns the first five names, and the number of the others."""
     more = f" and {len(names) - NAMES_SHOWN:,} more" if len(names) > NAMES_SHOWN else ""
     return ", ".join(outward.line(name) for name in names[:NAMES_SHOWN]) + more
 
 
 def say(text: str) -> None:
-    """A line of the answer, on stdout."""
+    """Prints a line of the answer on stdout."""
     _echo(text, sys.stdout)
 
 
 def print_json(document: Any) -> None:
-    """A document on stdout, on one line; secrets in its texts are masked."""
+    """Prints a JSON document on stdout, on one line. Secrets in its strings are masked."""
     text = json.dumps(document, default=_plain, ensure_ascii=False)
-    if masked(text) != text:  # within its strings alone: a number that is a secret's digits stays a number
+    if masked(text) != text:  # only within strings: a number with the digits of a secret must stay a number
         text = json.dumps(masked_within(json.loads(text)), ensure_ascii=False)
     print_json_line(text)
 
 
 def print_json_line(text: str) -> None:
-    """A line of JSON on stdout as it is, but for characters that a terminal would obey."""
+    """Prints a line of JSON on stdout, with terminal control characters escaped."""
     typer.echo(outward.in_json(text))
 
 
@@ -261,5 +261,5 @@ def _plain(value: Any) -> Any:
 
 
 def warn(text: str) -> None:
-    """A line on stderr."""
+    """Prints a line on stderr."""
     _echo(text, sys.stderr, err=True)

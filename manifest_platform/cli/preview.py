@@ -1,4 +1,4 @@
-"""`preview`: what lies at a place, and what it would become, before anything is configured."""
+"""`preview`: shows the directories at a place and the tables that they would become, before anything is configured."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from manifest_platform.storage import UnsupportedLocation
 
 _HOLES = 3
 _COLUMNS = 8
-_LEAST_SHARED = 3  # tables that share a column, which is then told once
+_LEAST_SHARED = 3  # columns that at least this number of tables share are printed once
 _BAD_LINES = 8
 _NAME = 16
 
@@ -28,17 +28,19 @@ _NAME = 16
 @app.command(cls=Command, epilog=examples("preview landing/", "preview s3://bucket/enriched --schemas ./iglu"))
 def preview(
     context: typer.Context,
-    place: Annotated[str, typer.Argument(metavar="PLACE", help="A folder, a directory in it, a file, or s3://bucket/prefix.")],
+    place: Annotated[
+        str, typer.Argument(metavar="PLACE", help="Folder, directory in it, file, or s3://bucket/prefix to look at.")
+    ],
     schemas: Annotated[
         list[str] | None,
-        typer.Option(metavar="FOLDER|URL", help="Where JSON Schemas of what lands are (Iglu registry); may be repeated."),
+        typer.Option(metavar="FOLDER|URL", help="Place of JSON Schemas (Iglu registry). Repeatable."),
     ] = None,
-    mib: Annotated[int, typer.Option("--sample", min=1, max=1024, metavar="MIB", help="MiB to shred, at most.")] = 8,
+    mib: Annotated[int, typer.Option("--sample", min=1, max=1024, metavar="MIB", help="Most MiB to shred as a sample.")] = 8,
     columns: Annotated[bool, typer.Option("--columns", help="Show every column of every table.")] = False,
 ) -> int:
-    """Says what lies at a place and what its rows would become. Writes nothing, needs no configuration.
+    """Shows which directories a place holds, and the tables that their rows would become.
 
-    Exit 4 where no source knows what lies there.
+    Shreds a small sample. Writes nothing and needs no configuration. Exit code 4 if no source recognizes the directories.
     """
     check_schemas(schemas or ())
     try:
@@ -67,10 +69,10 @@ def preview(
 
 
 def check_schemas(schemas: Sequence[str]) -> None:
-    """Raises WrongUse for a place of schemas that is no URL and not there."""
+    """Raises WrongUse if a place of schemas is neither a URL nor an existing folder."""
     for one in schemas:
         if "://" not in one and not Path(one).expanduser().is_dir():
-            raise WrongUse(f"--schemas {one}: there is no such folder; name one that holds schemas/VENDOR/NAME/…, or a URL")
+            raise WrongUse(f"--schemas {one}: there is no such folder; name a folder with schemas/VENDOR/NAME/…, or a URL")
 
 
 def _plain(unknown: looking.Unknown) -> dict[str, Any]:
@@ -78,25 +80,25 @@ def _plain(unknown: looking.Unknown) -> dict[str, Any]:
 
 
 def print_unknown(place: str, found: looking.Unknown) -> None:
-    """What lies at a place that no source knows, and what to do."""
-    say(wrapped(f"{place} holds {found.holds}: no source knows it."))
+    """Prints what a place holds that no source recognizes, and what to do."""
+    say(wrapped(f"{place} holds {found.holds}: no source recognizes it."))
     for hint in found.hints:
         say(wrapped(hint, "  → ", "    "))
     if not found.hints:
-        say("Known are")
+        say("Sources recognize:")
         for known in found.known:
             say(wrapped(known, "  · ", "    "))
-        say("Name the folder that holds such directories, or one of them; where nothing has landed yet, look again later.")
+        say("Name a folder that holds such directories, or one of them. If nothing has landed yet, try again later.")
 
 
 def _print_roots(found: Sequence[looking.Root]) -> None:
-    say(f"{len(found)} landing roots; name one:")
+    say(f"found {len(found)} landing roots; choose one:")
     for one in found:
         say(f"  manifest-platform preview {shlex.quote(_shown(one.uri))}   # {one.plugin}: {one.guess.layout}")
 
 
 def document(seen: looking.Preview) -> dict[str, Any]:
-    """A preview as JSON has it."""
+    """Returns the JSON document of a preview."""
     return {
         "recognized": True,
         "source": seen.source,
@@ -165,14 +167,14 @@ def _sample_document(sample: Sample) -> dict[str, Any]:
 
 
 def print_preview(place: str, seen: looking.Preview, all_columns: bool, schemas: Sequence[str]) -> None:
-    """A preview, for people."""
+    """Prints a preview as text. `place`: as it was typed."""
     _labelled("source", f"{seen.source}: {seen.layout}")
-    _labelled("root", _shown(seen.root) + (f" (you named {line(place)}, a part of it)" if seen.part else ""))
+    _labelled("root", _shown(seen.root) + (f" (you named {line(place)}, which is in it)" if seen.part else ""))
     for feed in seen.feeds:
         _print_feed(feed, many=len(seen.feeds) > 1)
     _labelled("complete", _completeness(seen))
     if seen.compressions:
-        _labelled("files", ", ".join(f"{name} ({count} of those looked at)" for name, count in seen.compressions.items()))
+        _labelled("files", ", ".join(f"{name} ({count} of those examined)" for name, count in seen.compressions.items()))
     if seen.schemas:
         _labelled("schemas", ", ".join(seen.schemas))
     if seen.sample:
@@ -204,19 +206,19 @@ def _print_feed(feed: looking.FeedSeen, many: bool) -> None:
         _labelled(label, "none")
     if sequence.holes:
         missing = sum(hole.missing for hole in sequence.holes)
-        _labelled("  missing", f"{missing:,} where the usual distance would have {'one' if missing == 1 else 'some'}:")
+        _labelled("  missing", f"{missing:,}, judging by the usual interval:")
         for hole in sequence.holes[:_HOLES]:
             _labelled("", f"{hole.missing:,} between {hole.after} and {hole.before}")
         if len(sequence.holes) > _HOLES:
-            _labelled("", f"and {len(sequence.holes) - _HOLES:,} holes more; --json has all")
+            _labelled("", f"and {len(sequence.holes) - _HOLES:,} more gaps; --json has all")
     if feed.looked_into:
-        _labelled("  looked into", f"{feed.looked_into:,}: {counted(feed.files, 'file')}, {size_of(feed.bytes)}")
+        _labelled("  examined", f"{feed.looked_into:,}: {counted(feed.files, 'file')}, {size_of(feed.bytes)}")
     if feed.empty:
         _labelled(
-            "  empty", f"{feed.empty:,} of those hold neither files nor a marker: captured by the platform, or being written"
+            "  empty", f"{feed.empty:,} of those have neither files nor a marker: captured by the platform, or being written"
         )
     if feed.strangers:
-        _labelled("  left alone", f"{len(feed.strangers):,} called otherwise: {some(feed.strangers)}")
+        _labelled("  ignored", f"{len(feed.strangers):,} with other names: {some(feed.strangers)}")
     for name, reason in feed.broken[:_HOLES]:
         _labelled("  not read", f"{name}: {reason}")
 
@@ -226,12 +228,12 @@ def _completeness(seen: looking.Preview) -> str:
     marked = sum(feed.marked for feed in seen.feeds)
     unmarked = [name for feed in seen.feeds for name in feed.unmarked]
     if not looked:
-        return "not known: no directory was looked into"
+        return "unknown: no directory was examined"
     if seen.marker and not marked:
-        return f"by the marker {seen.marker}, which all that were looked into hold"
+        return f"by the marker {seen.marker}, which all examined directories have"
     if not seen.marker:
-        return f"no marker in the {looked:,} looked into: complete once they settle (complete: settle)"
-    text = f"by the marker {seen.marker}, in {marked:,} of {looked:,} looked into"
+        return f"no marker in the {looked:,} examined directories: complete once they are settled (complete: settle)"
+    text = f"by the marker {seen.marker}, in {marked:,} of {looked:,} examined directories"
     return text if not unmarked else f"{text}; not in {some(unmarked)}: being written, or never finished"
 
 
@@ -240,9 +242,9 @@ def _print_sample(sample: Sample, all_columns: bool, asked: bool) -> None:
     whole = "whole" if sample.is_all else "the beginning of each"
     count = len(sample.directories)
     if not sample.lines and not sample.tables and not sample.failures:
-        say("no sample: the directories that were looked into hold no lines")
+        say("no sample: the examined directories have no lines")
         return
-    waiting = f", {sample.waiting:,} bad until their schemas are there" if sample.waiting else ""
+    waiting = f", {sample.waiting:,} of them bad until their schemas are available" if sample.waiting else ""
     say(
         wrapped(
             f"sample of {count:,} director{'y' if count == 1 else 'ies'} ({whole}), {size_of(sample.bytes)}:"
@@ -253,13 +255,13 @@ def _print_sample(sample: Sample, all_columns: bool, asked: bool) -> None:
     _print_bad(sample)
     if sample.missing:
         say("")
-        where = "in none of the places named" if asked else "no place of schemas is named"
-        say(wrapped(f"schemas that are missing, {where}; without them, lines that name one are bad:"))
+        where = "in none of the given places" if asked else "no place of schemas was given"
+        say(wrapped(f"missing schemas ({where}); lines that name one of them are bad:"))
         for one in sample.missing[:_BAD_LINES]:
             say(f"  {line(one.schema)}: {counted(one.lines, 'line')}, table {one.table}")
         if len(sample.missing) > _BAD_LINES:
             say(f"  and {len(sample.missing) - _BAD_LINES:,} more; --json has all")
-        say("  name where they are: --schemas FOLDER, --schemas s3://… or --schemas http(s)://REGISTRY")
+        say("  name their place: --schemas FOLDER, --schemas s3://… or --schemas http(s)://REGISTRY")
     for failure in sample.failures:
         say(wrapped(f"{failure.directory}: {failure.message}", "✗ ", "  "))
     for note in sample.notes:
@@ -267,7 +269,7 @@ def _print_sample(sample: Sample, all_columns: bool, asked: bool) -> None:
 
 
 def _print_tables(sample: Sample, all_columns: bool) -> None:
-    """Each table with its own columns: those that most tables share are told once."""
+    """Prints each table with its own columns. Columns that most tables share are printed once, at the end."""
     tables = sorted(sample.tables, key=lambda one: (one.rows == 0, -len(one.table.columns), one.table.name))
     counts = Counter((column.name, column.type) for one in tables for column in one.table.columns)
     most = max(_LEAST_SHARED, len(tables) // 2 + 1)
@@ -290,7 +292,7 @@ def _print_tables(sample: Sample, all_columns: bool) -> None:
 
 
 def counted(count: int, what: str) -> str:
-    """So many of something."""
+    """Returns a number with its noun, in the plural if it is not 1."""
     return f"{count:,} {what}{'' if count == 1 else 's'}"
 
 
@@ -304,11 +306,11 @@ def _print_bad(sample: Sample) -> None:
         where = f" (first {_shown(first.file).rpartition('/')[2]}, line {first.line:,})" if first else ""
         say(wrapped(f"{count:,}  {reason}{where}", "  ", "     "))
     if len(sample.reasons) > _BAD_LINES:
-        say(f"  and {len(sample.reasons) - _BAD_LINES:,} reasons more; --json has all")
+        say(f"  and {len(sample.reasons) - _BAD_LINES:,} more reasons; --json has all")
 
 
 def _shown(uri: str) -> str:
-    """A URI as people write it: of a disk, its path."""
+    """Returns a URI as people write it: a path, if it is on the local disk."""
     from manifest_platform import storage
 
     return line(str(storage.local_path(uri))) if storage.is_local(uri) else line(uri)

@@ -1,4 +1,4 @@
-"""`query`: which items stand how, by state, application, feed and time."""
+"""`query`: lists items by state, application, feed and time."""
 
 from __future__ import annotations
 
@@ -31,18 +31,28 @@ _UNITS = {"m": "minutes", "h": "hours", "d": "days"}
 )
 def query(
     context: typer.Context,
-    state: Annotated[State | None, typer.Option(case_sensitive=False, help="How items stand now; New: not done yet.")] = None,
-    application: Annotated[str | None, typer.Option(metavar="NAME", help="For whom; NAME:INSTANCE for one instance.")] = None,
-    feed: Annotated[str | None, typer.Option(metavar="NAME", help="Of which feed; else the dataset's main one.")] = None,
-    since: Annotated[str | None, typer.Option(metavar="TIME", help="2026-01-31T12:00 (UTC), or 30m, 12h, 7d ago.")] = None,
-    until: Annotated[str | None, typer.Option(metavar="TIME", help="Before this time, written alike.")] = None,
-    before: Annotated[str | None, typer.Option(metavar="ITEM", help="Go on behind this item.")] = None,
-    limit: Annotated[int, typer.Option(min=1, metavar="N", help="Find at most so many items.")] = 50,
-    look: Annotated[int, typer.Option(min=1, metavar="N", help="Look at no more than so many items.")] = 10_000,
+    state: Annotated[
+        State | None, typer.Option(case_sensitive=False, help="Current state of the items. New: not worked on yet.")
+    ] = None,
+    application: Annotated[
+        str | None, typer.Option(metavar="NAME", help="Application whose state counts. NAME:INSTANCE for one instance.")
+    ] = None,
+    feed: Annotated[str | None, typer.Option(metavar="NAME", help="Feed to list. Default: the dataset's main feed.")] = None,
+    since: Annotated[
+        str | None,
+        typer.Option(metavar="TIME", help="Items whose record is not older: 2026-01-31T12:00 (UTC), or 30m, 12h or 7d ago."),
+    ] = None,
+    until: Annotated[
+        str | None, typer.Option(metavar="TIME", help="Items whose record is older. Same format as --since.")
+    ] = None,
+    before: Annotated[str | None, typer.Option(metavar="ITEM", help="Continue the list after this item.")] = None,
+    limit: Annotated[int, typer.Option(min=1, metavar="N", help="Most items to list.")] = 50,
+    look: Annotated[int, typer.Option(min=1, metavar="N", help="Most items to search.")] = 10_000,
 ) -> int:
-    """Lists items by how they stand, newest first.
+    """Lists items by state, newest first.
 
-    With --state, those that stand so now; otherwise all, each with its newest record. Exit 4 if none was found.
+    With --state, lists the items that are in this state now. Otherwise lists all, each with its newest record. Exit code 4 if
+    no item is found.
     """
     name, _, instance = (application or "").partition(":")
     who = Application(name, instance=instance or None) if name else None
@@ -65,7 +75,9 @@ def _time(option: str, text: str | None, now: datetime) -> datetime | None:
     try:
         time = datetime.fromisoformat(text)
     except ValueError as error:
-        raise WrongUse(f"--{option} {text}: give a time as 2026-01-31T12:00 (UTC), or an age as 30m, 12h or 7d") from error
+        raise WrongUse(
+            f"--{option} {text}: write a time such as 2026-01-31T12:00 (UTC), or an age such as 30m or 7d"
+        ) from error
     return time if time.tzinfo else time.replace(tzinfo=UTC)
 
 
@@ -76,9 +88,9 @@ def _print(context: typer.Context, answer: SearchResult, words: Words) -> None:
         return
     if answer.found:
         print_table(("item", "state", "application", "time (UTC)", "author", ""), [_row(hit, words) for hit in answer.found])
-    how = f"more may lie behind: --before {answer.before}" if answer.before else "these are all"
-    how = "there are more to look at: --look" if answer.cut else how
-    say(f"{len(answer.found):,} found; looked at {answer.looked_at:,} items, {how}")
+    how = f"there may be more: --before {answer.before}" if answer.before else "these are all"
+    how = "to search more, use --look" if answer.cut else how
+    say(f"{len(answer.found):,} found; searched {answer.looked_at:,} items, {how}")
 
 
 def _row(hit: Match, words: Words) -> tuple[str, ...]:

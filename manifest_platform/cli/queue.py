@@ -1,4 +1,4 @@
-"""`queue`: a dataset as a control table shows it."""
+"""`queue`: shows a dataset as a control table with a queue, the layout that Veeva's accelerators use."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from manifest_platform.quantities import moment
 from manifest_platform.sources.source import open_source
 
 THE_ONE = ""
-"""What `--vault` says without a number."""
+"""The value of `--vault` without a number: the only vault."""
 
 
 class _VaultOption(Command):
-    """A command whose `--vault` may stand without a number."""
+    """A command whose option `--vault` has an optional number."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """Puts an empty number behind a `--vault` that has none."""
+        """Inserts an empty number after a `--vault` that has none."""
         for at in reversed([at for at, one in enumerate(args) if one == "--vault"]):
             if at + 1 == len(args) or not args[at + 1].isdecimal():
                 args = [*args[: at + 1], THE_ONE, *args[at + 1 :]]
@@ -35,15 +35,18 @@ class _VaultOption(Command):
 def queue_(
     context: typer.Context,
     vault: Annotated[
-        str | None, typer.Option(metavar="[ID]", help="Of this vault, by its number; without one, of the only vault.")
+        str | None, typer.Option(metavar="[ID]", help="Number of the vault to show. Without a number: the only vault.")
     ] = None,
-    filetype: Annotated[str | None, typer.Option(metavar="NAME", help="One feed alone: FULL, INCR or LOG of a vault.")] = None,
-    status: Annotated[list[Status] | None, typer.Option(help="Of what is shown, only these; may be repeated.")] = None,
-    limit: Annotated[int, typer.Option(min=1, max=10_000, metavar="N", help="The newest so many items of each feed.")] = 96,
+    filetype: Annotated[
+        str | None, typer.Option(metavar="NAME", help="Feed to show: FULL, INCR or LOG for a vault. Default: all.")
+    ] = None,
+    status: Annotated[list[Status] | None, typer.Option(help="Show only items with this status. Repeatable.")] = None,
+    limit: Annotated[int, typer.Option(min=1, max=10_000, metavar="N", help="Number of the newest items of each feed.")] = 96,
 ) -> int:
     """Shows a dataset as a control table: every item with its status, attempts, last error and epoch.
 
-    Newest first. READY: may be loaded when its turn comes. Exit 3 if an item stops its feed, 4 if there is nothing.
+    The newest item comes first. READY means: the item is loaded in its turn. Exit code 3 if an item blocks its feed, 4 if there
+    are no items.
     """
     dataset = None if vault is None else _dataset_of(context, vault)
     with open_pipeline(context, dataset) as pipeline:
@@ -60,7 +63,7 @@ def queue_(
 
 
 def _dataset_of(context: typer.Context, number: str) -> str:
-    """The dataset of a vault. Raises WrongUse where there is none, or not only one."""
+    """Returns the dataset of a vault. Raises WrongUse if there is none, or more than one."""
     chosen, settings = chosen_dataset(context), configuration(context)
     names = [settings.dataset(chosen)] if chosen else [*settings.datasets]
     origins = {name: open_source(name, settings.datasets[name]).origin for name in names}
@@ -70,8 +73,8 @@ def _dataset_of(context: typer.Context, number: str) -> str:
     known = ", ".join(f"{origin} (dataset {name})" for name, origin in origins.items() if origin)
     asked = f"--vault {number}".strip()
     if not known:
-        raise WrongUse(f"{asked}: no dataset is of a vault")
-    raise WrongUse(f"{asked}: {'no such vault' if not found else 'say which'}; configured: {known}")
+        raise WrongUse(f"{asked}: no dataset of a vault is configured")
+    raise WrongUse(f"{asked}: {'no such vault' if not found else 'name one of several'}; configured: {known}")
 
 
 def _document(row: QueueRow) -> dict[str, Any]:
@@ -92,7 +95,7 @@ def _print_control(control: ControlRow) -> None:
 
 def _print_queue(rows: list[QueueRow]) -> None:
     if not rows:
-        say("nothing")
+        say("no items")
         return
     heads = ("filetype", "start_time", "stop_time", "status", "attempt_count", "epoch")
     print_table(heads, [_cells(row) for row in rows])

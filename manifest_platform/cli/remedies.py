@@ -1,6 +1,6 @@
-"""What a person can do, as the command that is typed: with the dataset where there are several, and the configuration given.
+"""The commands of remedies: turns an action such as `resolve` into the command line that a person types.
 
-Belongs here: the one place of the terminal that puts remedies into commands.
+Adds --dataset if several datasets are configured, and --config if the command was called with it.
 """
 
 from __future__ import annotations
@@ -57,14 +57,14 @@ _COMMANDS = {
     Action.VERIFY_PUBLISHED: "merge publish --verify",
 }
 _OF_OTHERS = {Action.CHECK_CLOCK: "timedatectl status"}
-"""Commands of other programs: they know nothing of our options."""
+"""Commands of other programs, which do not take this program's options."""
 
 Typed = Callable[[Remedy], str]
-"""Makes of a remedy the command that must be typed here."""
+"""Returns the command line of a remedy."""
 
 
 def command_of(remedy: Remedy, options: str = "") -> str:
-    """The command that a remedy is. `options`: what it must be given here, each behind a blank."""
+    """Returns the command line of a remedy. `options`: options to add, each with a leading blank."""
     if remedy.action in _OF_OTHERS:
         return _OF_OTHERS[remedy.action]
     own, separator, program = _COMMANDS[remedy.action].format(remedy.quoted()).partition(" -- ")
@@ -72,7 +72,10 @@ def command_of(remedy: Remedy, options: str = "") -> str:
 
 
 def typed(context: click.Context, dataset: str | None = None) -> Typed:
-    """Makes of a remedy what must be typed where this command was run; `dataset`: else the one that it was given."""
+    """Returns the function that turns remedies into command lines for this configuration and dataset.
+
+    `dataset`: overrides the one of the command line.
+    """
     name, file = dataset or chosen_dataset(context), given(context, "config")
     options = f" --dataset {name}" if name and len(configuration(context).datasets) > 1 else ""
     if file:
@@ -81,13 +84,13 @@ def typed(context: click.Context, dataset: str | None = None) -> Typed:
 
 
 def with_remedy(message: str, remedy: Remedy, as_typed: Typed) -> str:
-    """What went wrong, and behind it what helps."""
+    """Returns an error message followed by the command of its remedy."""
     lead = "See" if remedy.action.only_looks else "Do this first:"
     return f"{message.rstrip('.')}. {lead} {as_typed(remedy)}"
 
 
 def document(value: Any, as_typed: Typed) -> dict[str, Any]:
-    """The fields of a value for JSON: its remedy is the `command`, empty where nothing is to be done."""
+    """Returns the fields of a dataclass for JSON. The remedy becomes `command`, empty if there is nothing to do."""
     fields = {field.name: getattr(value, field.name) for field in dataclasses.fields(value)}
     remedy = fields.pop("remedy")
     return {**fields, "command": as_typed(remedy) if remedy else ""}

@@ -1,4 +1,4 @@
-"""The commands by which programs of any language take part: a step of one's own, from a shell."""
+"""`run` and `put`: steps of users, as programs in any language or as shell scripts."""
 
 from __future__ import annotations
 
@@ -28,13 +28,13 @@ if TYPE_CHECKING:
 
 NEXT = "next"
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\*?")
-put = group("put", "Registers items and claims them, for scripts that do a step's work by themselves.")
+put = group("put", "Registers, claims and completes items from scripts that do the work of a step.")
 
-StepName = Annotated[str, typer.Option(metavar="NAME", help="A step of your own, declared in the configuration.")]
-Chosen = Annotated[str, typer.Option(metavar="ITEM", help="A run name, a URI, or `next`.")]
-Named = Annotated[str, typer.Option(metavar="ITEM", help="The item that was claimed: a run name or a URI.")]
-ClaimId = Annotated[str, typer.Option(metavar="ID", help="The claim's record, as `put claim` printed it.")]
-LeaseSeconds = Annotated[float, typer.Option(min=1, max=86_400, metavar="S", help="How long the lease is.")]
+StepName = Annotated[str, typer.Option(metavar="NAME", help="Name of your step, as declared in the configuration.")]
+Chosen = Annotated[str, typer.Option(metavar="ITEM", help="Item to claim: its name, its URI, or `next`.")]
+Named = Annotated[str, typer.Option(metavar="ITEM", help="Item that was claimed: its name or its URI.")]
+ClaimId = Annotated[str, typer.Option(metavar="ID", help="Record id of the claim, as printed by `put claim`.")]
+LeaseSeconds = Annotated[float, typer.Option(min=1, max=86_400, metavar="S", help="Duration of the lease, in seconds.")]
 
 
 @app.command(
@@ -42,21 +42,21 @@ LeaseSeconds = Annotated[float, typer.Option(min=1, max=86_400, metavar="S", hel
 )
 def run(
     context: typer.Context,
-    command: Annotated[list[str], typer.Argument(metavar="COMMAND [ARGUMENTS]...", help="The program to run.")],
+    command: Annotated[list[str], typer.Argument(metavar="COMMAND [ARGUMENTS]...", help="Program to run, with its arguments.")],
     application: StepName,
     item: Chosen = NEXT,
     lease: LeaseSeconds = 60,
     env: Annotated[
         list[str] | None,
-        typer.Option(metavar="NAME", help="A variable that the program gets beside those that are safe; AWS_* for all such."),
+        typer.Option(metavar="NAME", help="Environment variable to pass to the program; AWS_* for all with this prefix."),
     ] = None,
 ) -> int:
-    """Runs a program on an item that it claims, and ends the claim.
+    """Claims an item, runs a program on it, and records the result.
 
-    While it runs, the lease is extended; where it is lost, the program is ended. Exit code 0 completes the item, with the JSON
-    that the program wrote to $MANIFEST_PLATFORM_OUTPUT; 75 fails it as a passing fault, any other for good. An item may be met
-    twice. Of the environment the program gets PATH, HOME, the language, the time zone, and what --env and the step's
-    configuration name.
+    Extends the lease while the program runs, and ends the program if the lease is lost. Exit code 0 of the program completes
+    the item, with the JSON that the program wrote to $MANIFEST_PLATFORM_OUTPUT. Exit code 75 is a transient failure, any other
+    a permanent one. The program may see an item twice, so make it idempotent. Its environment has
+    only PATH, HOME, the language, the time zone, and the variables that --env and the step's configuration name.
     """
     from manifest_platform.pipeline.program import Program
     from manifest_platform.pipeline.program import run as running
@@ -85,18 +85,20 @@ def run(
 @put.command(cls=Recording)
 def new(
     context: typer.Context,
-    item: Annotated[str, typer.Option(metavar="URI", help="Its id: https://…, file:///…, span:…/…, or any other URI.")],
+    item: Annotated[str, typer.Option(metavar="URI", help="Id of the item: https://…, file:///…, span:…/…, or any URI.")],
     sort: Annotated[
-        str | None, typer.Option(metavar="TEXT", help="Its place in the order; else --stop, --start or now.")
+        str | None, typer.Option(metavar="TEXT", help="Sort key of the item. Default: --stop, else --start, else now.")
     ] = None,
-    start: Annotated[str | None, typer.Option(metavar="TIME", help="Where its span starts.")] = None,
-    stop: Annotated[str | None, typer.Option(metavar="TIME", help="Where its span stops.")] = None,
-    checksum: Annotated[str, typer.Option(metavar="TEXT", help="Of its content; another one later is refused.")] = "",
-    size: Annotated[int, typer.Option(min=0, metavar="BYTES", help="Of its content.")] = 0,
+    start: Annotated[str | None, typer.Option(metavar="TIME", help="Start of the item's time span.")] = None,
+    stop: Annotated[str | None, typer.Option(metavar="TIME", help="End of the item's time span.")] = None,
+    checksum: Annotated[
+        str, typer.Option(metavar="TEXT", help="Checksum of the content. Another checksum for the same item is refused.")
+    ] = "",
+    size: Annotated[int, typer.Option(min=0, metavar="BYTES", help="Size of the content.")] = 0,
 ) -> int:
-    """Registers an item that is no directory, in a dataset of `source: items`.
+    """Registers an item that is not a directory, in a dataset with `source: items`.
 
-    May be repeated: a known item stays as it is. Prints JSON.
+    Idempotent: a known item does not change. Prints JSON.
     """
     from manifest_platform.pipeline.program import new as registering
 
@@ -112,9 +114,9 @@ def new(
 
 @put.command(cls=Recording)
 def claim(context: typer.Context, application: StepName, item: Chosen = NEXT, lease: LeaseSeconds = 3600) -> int:
-    """Claims an item for a script, which ends the claim by `put complete` or `put fail`.
+    """Claims an item for a script. The script ends the claim with `put complete` or `put fail`.
 
-    Nothing extends the lease meanwhile: once it has run out, another worker may take the item over. Prints JSON.
+    Nothing extends the lease: after it expires, another worker may take the item over. Prints JSON.
     """
     from manifest_platform.pipeline.program import claim as claiming
 
@@ -138,7 +140,9 @@ def complete(
     item: Named,
     application: StepName,
     record: ClaimId,
-    payload: Annotated[str | None, typer.Option(metavar="FILE", help="JSON on what was made of it; - for stdin.")] = None,
+    payload: Annotated[
+        str | None, typer.Option(metavar="FILE", help="File with JSON to write into the record. `-` reads stdin.")
+    ] = None,
 ) -> int:
     """Completes an item that `put claim` claimed."""
     from manifest_platform.manifest.payloads import InvalidPayload
@@ -159,8 +163,10 @@ def fail(
     item: Named,
     application: StepName,
     record: ClaimId,
-    message: Annotated[str, typer.Option(metavar="TEXT", help="What went wrong.")],
-    transient: Annotated[bool, typer.Option("--transient", help="A passing fault: tried again, as the policy allows.")] = False,
+    message: Annotated[str, typer.Option(metavar="TEXT", help="Cause of the failure.")],
+    transient: Annotated[
+        bool, typer.Option("--transient", help="Mark the failure as transient: it is retried as the policy allows.")
+    ] = False,
 ) -> int:
     """Fails an item that `put claim` claimed."""
     from manifest_platform.pipeline import program
@@ -172,14 +178,14 @@ def fail(
 
 
 def _variables(names: Sequence[str]) -> Sequence[str]:
-    """Names of variables, as they are given. Raises WrongUse for one that is not set, or that is no name."""
+    """Returns the names given to --env. Raises WrongUse if a variable is not set, or if the text is no name."""
     for name in names:
         if not _VARIABLE.fullmatch(name):
             raise WrongUse(
-                f"--env {name.partition('=')[0]}: the name of a variable that is set here, or its beginning as AWS_*"
+                f"--env {name.partition('=')[0]}: write the name of an environment variable, or a prefix such as AWS_*"
             )
         if not name.endswith("*") and name not in os.environ:
-            raise WrongUse(f"--env {name}: it is not set; set it, or leave the option out")
+            raise WrongUse(f"--env {name}: the variable is not set; set it, or leave the option out")
     return names
 
 
@@ -223,7 +229,7 @@ def _blocked(context: typer.Context, pipeline: Pipeline, application: str, verdi
 
 
 class _Passing:
-    """Passes signals on to the program that runs; one that comes while it is being started waits until it is."""
+    """Forwards signals to the running program. A signal that arrives while the program starts is forwarded afterward."""
 
     def __init__(self) -> None:
         self._program: Program | None = None
@@ -252,7 +258,7 @@ class _Passing:
 
 @contextmanager
 def _passing_signals_on() -> Generator[_Passing]:
-    """Passes signals on to the program that runs, so that it ends and its claim is ended; without one they do as ever."""
+    """Forwards signals to the running program, so that it ends and its claim is ended. Without a program they act as usual."""
     passing = _Passing()
     numbers = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
     before = [signal.signal(number, passing.take) for number in numbers]

@@ -1,4 +1,4 @@
-"""`schema`: what the other commands answer with --json."""
+"""`schema`: the JSON Schemas of the answers that commands print with --json."""
 
 from __future__ import annotations
 
@@ -16,12 +16,13 @@ from manifest_platform.cli.output import print_json, say
 def schema(
     context: typer.Context,
     command: Annotated[
-        list[str] | None, typer.Argument(metavar="[COMMAND]...", help="Of this command alone, as its name is typed.")
+        list[str] | None, typer.Argument(metavar="[COMMAND]...", help="Name of a command, such as `status` or `merge run`.")
     ] = None,
 ) -> int:
-    """Prints the JSON Schema of what a command answers with --json.
+    """Prints the JSON Schema of a command's answer with --json.
 
-    Without a name the reference page of all, in Markdown; with --json all schemas, by command. Needs no configuration.
+    Without a name, it prints the reference page of all answers in Markdown; with --json, all schemas by command. Needs no
+    configuration.
     """
     from manifest_platform.cli.answers import ANSWERS
     from manifest_platform.cli.answers import schema as schema_of
@@ -30,7 +31,7 @@ def schema(
     name = " ".join(command or ())
     if name and name not in ANSWERS:
         below = ", ".join(one for one in ANSWERS if one.startswith(f"{name} "))
-        raise WrongUse(f"there is no command {name!r}; there are: {below or ', '.join(ANSWERS)}")
+        raise WrongUse(f"there is no command {name!r}; choose one of {below or ', '.join(ANSWERS)}")
     if as_json(context):
         print_json(schema_of(name) if name else {one: schema_of(one) for one in ANSWERS})
     elif name:

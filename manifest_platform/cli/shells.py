@@ -1,6 +1,6 @@
-"""The shells that complete with the Tab key: how each asks, and how it is answered.
+"""The shells that completion supports: how each asks for completions, and the format of the answer.
 
-Belongs here: the words of a shell's line. What there is to complete is said by Click, and by `completion`.
+Does not belong here: the values to complete. Click finds commands and options, `completion` finds datasets and items.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ from click.shell_completion import BashComplete, CompletionItem, FishComplete, S
 from manifest_platform.cli.output import say
 
 VARIABLE = "_MANIFEST_PLATFORM_COMPLETE"
-"""The variable by which a shell asks."""
+"""The environment variable that a shell sets to ask for completions."""
 
 
 class Shell(StrEnum):
-    """The shells that are known."""
+    """The shells that completion supports."""
 
     BASH = "bash"
     ZSH = "zsh"
@@ -27,10 +27,10 @@ class Shell(StrEnum):
 
 
 class _Bash(BashComplete):
-    """Bash takes `=` and `:` for ends of words, and has items' names in pieces: `run`, `=`, `2026-01-31`."""
+    """Bash splits words at `=` and `:`, so that it passes item names in pieces: `run`, `=`, `2026-01-31`."""
 
     before = ""
-    """What the shell has of the last word already, and must not be given again."""
+    """The part of the last word that the shell has already; the answer must not repeat it."""
 
     def get_completion_args(self) -> tuple[list[str], str]:
         at = int(os.environ["COMP_CWORD"])
@@ -54,12 +54,15 @@ _CLASSES: dict[Shell, type[ShellComplete]] = {Shell.BASH: _Bash, Shell.ZSH: ZshC
 
 
 def script(root: click.Command, program: str, shell: Shell) -> str:
-    """What a shell runs to complete a program's lines."""
+    """Returns the script that makes a shell complete a program's command lines."""
     return _CLASSES[shell](root, {}, program, VARIABLE).source()
 
 
 def complete(root: click.Command, program: str, instruction: str) -> None:
-    """Answers a shell that asks, by VARIABLE, what may stand at the end of a line. Says nothing where there is nothing."""
+    """Prints the completions for a shell's command line. Prints nothing if there are none, or on any error.
+
+    `instruction`: the value of VARIABLE.
+    """
     with suppress(Exception):
         shell = Shell(instruction.partition("_")[0])
         if found := _CLASSES[shell](root, {}, program, VARIABLE).complete():

@@ -1,8 +1,8 @@
-"""How a command ends that is told to end: by Ctrl-C, or by SIGTERM.
+"""Handling of Ctrl-C (SIGINT) and SIGTERM.
 
-The first signal raises `ToldToEnd` where the command is at work, so that leases are given back and what was begun is put back;
-the second one ends the process at once, for a shell with the same exit code. A signal that the process was started to ignore,
-as a shell does with SIGINT for what runs in the background, stays ignored.
+The first signal raises `ToldToEnd` in the command, so that it releases its leases and puts back the items in progress. The
+second signal ends the process immediately, with the same exit code. A signal that the process was started to ignore stays
+ignored: a shell ignores SIGINT for background jobs.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _CODES = {signal.SIGINT: Exit.INTERRUPTED, signal.SIGTERM: Exit.TERMINATED}
 
 
 class ToldToEnd(KeyboardInterrupt):
-    """The process was told to end by a signal. `code`: what it is to exit with."""
+    """A signal asked the process to end. `code`: the exit code for this signal."""
 
     def __init__(self, number: int) -> None:
         super().__init__()
@@ -28,7 +28,7 @@ class ToldToEnd(KeyboardInterrupt):
 
 
 class Interrupted(Exception):
-    """A command was told to end, and has ended. The message says what it left; `code`: what the process exits with."""
+    """A command ended because of a signal. The message says what it left behind. `code`: the exit code of the process."""
 
     def __init__(self, message: str, code: Exit = Exit.INTERRUPTED) -> None:
         super().__init__(message)
@@ -36,7 +36,7 @@ class Interrupted(Exception):
 
     @classmethod
     def of(cls, error: BaseException, message: str) -> Interrupted:
-        """The same with a message."""
+        """Wraps an error with a message, and keeps its exit code."""
         return cls(message, getattr(error, "code", Exit.INTERRUPTED))
 
 
@@ -50,9 +50,9 @@ def told_to_end() -> Generator[None]:
 
     def take(number: int, _frame: FrameType | None) -> None:
         for each in heard:
-            signal.signal(each, signal.SIG_DFL)  # the system's own: it ends a process that hangs in a library, too
+            signal.signal(each, signal.SIG_DFL)  # the system's own handler also ends a process that hangs in a library
         if os.isatty(2):
-            os.write(2, b"\ngiving back what is in work; once more ends at once\n")
+            os.write(2, b"\nputting back the items in progress; press Ctrl-C again to end immediately\n")
         raise ToldToEnd(number)
 
     before = {number: signal.signal(number, take) for number in heard}
@@ -65,13 +65,13 @@ def told_to_end() -> Generator[None]:
 
 @contextmanager
 def ending_well(then: str | Callable[[], str]) -> Generator[None]:
-    """Raises Interrupted where the block is told to end, once it has given its leases back.
+    """Raises Interrupted if a signal ends the block, after the block has released its leases.
 
-    The message has what is noted on the error by whoever was at work, and `then`, what comes next, or what finds that out.
+    The message has the notes of the error, and `then`: what comes next, as a text or a function that returns it.
     """
     try:
         yield
     except KeyboardInterrupt as error:
         left = "".join(f"{note}; " for note in getattr(error, "__notes__", ()))
         comes = then() if callable(then) else then
-        raise Interrupted.of(error, f"interrupted; {left}the leases are given back, and {comes}") from error
+        raise Interrupted.of(error, f"interrupted; {left}the leases are released, and {comes}") from error

@@ -1,4 +1,4 @@
-"""`skip`: passes over items that are there, and, by rules, over items that are still to come."""
+"""`skip`: skips registered items, and adds, lists and removes rules that skip future items."""
 
 from __future__ import annotations
 
@@ -22,17 +22,19 @@ from manifest_platform.operations import decide, skip_rules
 from manifest_platform.pipeline import LOAD, SHRED
 
 ITEMS = "items"
-"""The command that `skip ITEM…` means."""
+"""The command that `skip ITEM…` is short for."""
 _WITH_VALUE = ("--config", "--dataset", "--run-id")
 
-Applications = Annotated[str, typer.Option(metavar="NAME", help=f"For whom: {SHRED}, {LOAD}, or {EVERYONE} for both.")]
+Applications = Annotated[
+    str, typer.Option(metavar="NAME", help=f"Application that skips: {SHRED}, {LOAD}, or {EVERYONE} for all.")
+]
 
 
 class _ItemsOrRules(Group):
     """A group whose first word may be an item: `skip run=…` is `skip items run=…`."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """Puts the command's name before an item's."""
+        """Inserts the command's name before an item's name."""
         word = _first_word(args)
         if word not in self.commands and args != ["--help"]:
             args = [ITEMS, *args]
@@ -40,7 +42,7 @@ class _ItemsOrRules(Group):
 
 
 def _first_word(args: Sequence[str]) -> str | None:
-    """The first argument that is no option that every command takes, nor the value of one."""
+    """Returns the first argument that is neither a common option nor the value of one."""
     left = iter(args)
     for one in left:
         if one in _WITH_VALUE:
@@ -52,8 +54,7 @@ def _first_word(args: Sequence[str]) -> str | None:
 
 skip = group(
     "skip",
-    "Passes over items, until `unskip`; or, by rules, over items that are still to come.\n\n"
-    "`skip ITEM... --reason TEXT` is short for `skip items`.",
+    "Skips items, or adds rules that skip future items.\n\n`skip ITEM... --reason TEXT` is short for `skip items`.",
     _ItemsOrRules,
 )
 
@@ -73,14 +74,13 @@ def items(
     failed_since: FailedSince = None,
     dry_run: DryRun = False,
 ) -> int:
-    """Passes over items that are registered, until `unskip`.
+    """Skips registered items: their data is not loaded, unless `unskip` frees them.
 
-    Their data stays out of the warehouse. A pattern means items that are not loaded. Exit 1 if one is refused; the others are
-    done.
+    A pattern matches items that are not loaded. Exit code 1 if a decision is refused; all other decisions are still written.
     """
     with open_pipeline(context, author=operator()) as pipeline:
         keys = chosen_items(pipeline, items, decide.undone, failed_since)
-        outcome = "the feed goes on without it"
+        outcome = "the feed continues without it"
         return decided(context, pipeline, keys, lambda key: decide.skip(pipeline, key, reason, application), outcome, dry_run)
 
 
@@ -95,20 +95,22 @@ def add(
     context: typer.Context,
     reason: Why,
     pattern: Annotated[
-        str | None, typer.Argument(metavar="PATTERN", help="For names, as 'run=2026-01-3*'; with :// for URIs.")
+        str | None, typer.Argument(metavar="PATTERN", help="Pattern for names, such as 'run=2026-01-3*'; with :// for URIs.")
     ] = None,
-    since: Annotated[str | None, typer.Option("--from", metavar="TIME", help="Items of this logical time or later.")] = None,
-    before: Annotated[str | None, typer.Option("--to", metavar="TIME", help="Items before this logical time.")] = None,
-    until: Annotated[str | None, typer.Option(metavar="TIME", help="When the rule ends, by the clock.")] = None,
-    feed: Annotated[str | None, typer.Option(metavar="NAME", help="Items of this feed alone.")] = None,
+    since: Annotated[
+        str | None, typer.Option("--from", metavar="TIME", help="Skip items of this logical time or later.")
+    ] = None,
+    before: Annotated[str | None, typer.Option("--to", metavar="TIME", help="Skip items before this logical time.")] = None,
+    until: Annotated[str | None, typer.Option(metavar="TIME", help="Time at which the rule ends, by the clock.")] = None,
+    feed: Annotated[str | None, typer.Option(metavar="NAME", help="Skip items of this feed only.")] = None,
     application: Applications = EVERYONE,
-    now: Annotated[bool, typer.Option("--now", help="Pass over what is registered already, too.")] = False,
+    now: Annotated[bool, typer.Option("--now", help="Also skip matching items that are registered already.")] = False,
     dry_run: DryRun = False,
 ) -> int:
-    """Adds a rule: directories that match it are skipped as they are registered.
+    """Adds a rule: new directories that match it are registered as skipped.
 
-    Times are as 2026-01-31 or 2026-01-31T12:00, in UTC where they name no zone. A window counts by when it starts. What is
-    registered already is told and stays, unless --now.
+    Write times as 2026-01-31 or 2026-01-31T12:00; they are in UTC unless they name a zone. The time of a window is its start.
+    Matching items that are registered already are listed, and skipped only with --now.
     """
     try:
         wanted = SkipRule(
@@ -130,24 +132,28 @@ def add(
             print_json({"rule": _document(rule), "registered": keys, "dry_run": dry_run})
         else:
             done = "would be added; nothing was written" if dry_run else f"added by {rule.author}"
-            say(wrapped(f"skip rule {rule.id} ({rule.describe()}): {done}; what matches is skipped as it is registered"))
+            say(
+                wrapped(f"skip rule {rule.id} ({rule.describe()}): {done}; matching items are skipped when they are registered")
+            )
             if keys and not now:
                 names = some([key.name for key in keys])
-                said = "they stay as they are; to pass over them too: skip items, or add the rule with --now"
-                say(wrapped(f"{len(keys):,} that it means are registered already: {names}; {said}"))
+                said = "they are not skipped; to skip them too, use `skip items`, or add the rule with --now"
+                say(wrapped(f"{len(keys):,} matching items are registered already: {names}; {said}"))
         if not (keys and now):
             return Exit.DONE
         why = f"{reason} (skip rule {rule.id})"
-        outcome = "the feed goes on without it"
+        outcome = "the feed continues without it"
         return decided(context, pipeline, keys, lambda key: decide.skip(pipeline, key, why, application), outcome, dry_run)
 
 
 @skip.command("list", cls=Command)
 def list_(
     context: typer.Context,
-    changes: Annotated[bool, typer.Option("--changes", help="All that was ever added or removed: who, when and why.")] = False,
+    changes: Annotated[
+        bool, typer.Option("--changes", help="Show every rule that was added or removed: by whom, when and why.")
+    ] = False,
 ) -> int:
-    """Shows the rules by which items are skipped as they are registered. Exit 4 if there are none."""
+    """Shows the rules by which new items are skipped. Exit code 4 if there are none."""
     with open_pipeline(context) as pipeline:
         now = pipeline.clock()
         log = list(pipeline.manifest.skip_rule_changes()) if changes else []
@@ -168,16 +174,21 @@ def list_(
 @skip.command("remove", cls=Recording)
 def remove(
     context: typer.Context,
-    rule: Annotated[str, typer.Argument(metavar="RULE", help="Its id, as `skip list` shows it.")],
+    rule: Annotated[str, typer.Argument(metavar="RULE", help="Id of the rule, as shown by `skip list`.")],
     reason: Reason = "no reason given",
 ) -> int:
-    """Removes a rule. What it had skipped stays so, until `unskip`."""
+    """Removes a rule. Items that it skipped stay skipped, unless `unskip` frees them."""
     with open_pipeline(context, author=operator()) as pipeline:
         removed = pipeline.manifest.remove_skip_rule(rule, reason)
     if as_json(context):
         print_json({"rule": _document(removed), "removed": True})
     else:
-        say(wrapped(f"skip rule {removed.id} ({removed.describe()}): removed; what it had skipped stays so, until `unskip`"))
+        say(
+            wrapped(
+                f"skip rule {removed.id} ({removed.describe()}): removed; items that it skipped stay skipped, unless `unskip`"
+                " frees them"
+            )
+        )
     return Exit.DONE
 
 
@@ -189,9 +200,7 @@ def _document(rule: SkipRule) -> dict[str, object]:
 
 def _told(rule: SkipRule, now: datetime) -> str:
     who = "" if rule.application == EVERYONE else f" by {rule.application}"
-    until = (
-        f"until {rule.until:%Y-%m-%d %H:%M} UTC{', which is over' if rule.is_over(now) else ''}" if rule.until else "for good"
-    )
+    until = f"until {rule.until:%Y-%m-%d %H:%M} UTC{' (ended)' if rule.is_over(now) else ''}" if rule.until else "permanently"
     added = f"{rule.added_at:%Y-%m-%d %H:%M} UTC" if rule.added_at else "?"
     return f"{rule.id}  {rule.describe()}: skipped{who} {until}; {rule.reason} ({rule.author}, {added})"
 

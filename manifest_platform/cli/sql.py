@@ -1,4 +1,4 @@
-"""`sql`: asks the warehouse."""
+"""`sql`: runs a read-only query in the warehouse."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ from manifest_platform.cli.output import print_answer
     cls=Command,
     epilog=examples('sql "SELECT app_id, count(*) FROM events GROUP BY 1"', 'sql "SELECT * FROM bad LIMIT 5" --json'),
 )
-def sql(context: typer.Context, query: Annotated[str, typer.Argument(metavar="QUERY", help="One query, read-only.")]) -> int:
-    """Asks the warehouse.
+def sql(context: typer.Context, query: Annotated[str, typer.Argument(metavar="QUERY", help="One SQL query.")]) -> int:
+    """Runs a read-only query in the warehouse.
 
-    The dataset's tables need no schema before their names; the ledger is manifest_platform.ledger.
+    Write the dataset's tables without a schema. The ledger is manifest_platform.ledger.
     """
     from manifest_platform.warehouse.apply import open_warehouse
 

@@ -1,4 +1,4 @@
-"""`status` and `next`: how the feeds stand, and what each step may do next."""
+"""`status` and `next`: the state of every feed, and the next item of each step."""
 
 from __future__ import annotations
 
@@ -27,19 +27,19 @@ from manifest_platform.remedies import Action, Remedy
 def status(
     context: typer.Context,
     landing: Annotated[
-        bool, typer.Option("--landing/--no-landing", help="Look at the landing roots too, or ask the manifest alone.")
+        bool, typer.Option("--landing/--no-landing", help="List the landing roots too, or read the manifest only.")
     ] = True,
 ) -> int:
-    """Shows how every feed stands.
+    """Shows the state of every feed.
 
-    Watermark, lag, counts, what is next or blocks it, who works on it, what has landed and is not registered. Exit 3 if one is
-    blocked, 1 if a landing root cannot be listed.
+    Shows the watermark, the lag, the number of items in each state, the next or blocking item, the lease, and the directories
+    that have landed but are not registered. Exit code 3 if a feed is blocked, 1 if a landing root cannot be listed.
     """
     settings, chosen = configuration(context), chosen_dataset(context)
     answers: set[Answer] = set()
     documents: list[dict[str, Any]] = []
     landings: list[dict[str, Any]] = []
-    asked = settings.warehouse.open(read_only=True, patience=0.1)  # connects when the first dataset has loads to look for
+    asked = settings.warehouse.open(read_only=True, patience=0.1)  # connects only if a dataset has loads to check
     with closing(settings.manifest.open()) as store, closing(asked) as engine:
         look = Look(engine)
         for dataset in [settings.dataset(chosen)] if chosen else settings.datasets:
@@ -87,7 +87,7 @@ def _landing_document(landing: Landing, pipeline: Pipeline) -> dict[str, Any]:
 
 
 def print_landing(landing: Landing | None, pipeline: Pipeline, as_typed: Typed) -> None:
-    """What has landed and is not registered, some lines; none where all is."""
+    """Prints the directories that have landed but are not registered; nothing if there are none."""
     if landing is None:
         return
     for line in told(landing, pipeline):
@@ -97,15 +97,15 @@ def print_landing(landing: Landing | None, pipeline: Pipeline, as_typed: Typed) 
 
 
 def _steps(pipeline: Pipeline, feed: str) -> list[str]:
-    """A feed's steps: the platform's, and those that the configuration declares beside."""
+    """Returns the names of a feed's steps: the platform's own, and those that the configuration declares."""
     return [step.application.key for step in pipeline.manifest.steps(feed)]
 
 
 @app.command("next", cls=Command)
 def next_(context: typer.Context) -> int:
-    """Says what each step may do next.
+    """Shows the next item of each step, or the reason why there is none.
 
-    Exit 0 something, 3 blocked, 4 nothing.
+    Exit code 0 if a step can work, 3 if the next item is blocked or must wait, 4 if there is nothing to do.
     """
     with open_pipeline(context) as pipeline:
         outlooks = [outlook(pipeline, feed, name) for feed in pipeline.manifest.feeds for name in _steps(pipeline, feed)]
@@ -133,7 +133,7 @@ def _status_document(status: StepStatus, as_typed: Typed) -> dict[str, Any]:
 
 
 def print_status(status: StepStatus, as_typed: Typed, same_reason: bool = False) -> None:
-    """A step's status, some eight lines."""
+    """Prints the status of a step, in about eight lines. `same_reason`: the reason was printed for the step before."""
     print_outlook(dataclasses.replace(status.outlook, reason="as above") if same_reason else status.outlook, as_typed)
     lines: dict[str, str] = {}
     if status.watermark or status.outlook.step == LOAD:
@@ -143,9 +143,9 @@ def print_status(status: StepStatus, as_typed: Typed, same_reason: bool = False)
         lines["lag"] = f"{duration(status.lag_seconds)}; the oldest was discovered at {moment(status.oldest_waiting)}"
     if late := status.behind:
         told = f"{duration(late.seconds)} since the watermark; a directory is expected every {duration(late.expected_seconds)}"
-        lines["behind"] = f"{told}: nothing new is loaded, see whether its producer has stopped" if late.stopped else told
+        lines["behind"] = f"{told}: nothing new is loaded, check if its producer has stopped" if late.stopped else told
     counted = ", ".join(f"{word} {count:,}" for word, count in status.counts.items()) or "none wait"
-    lines["items"] = f"{counted}, and more: of a long backlog the first are counted" if status.more else counted
+    lines["items"] = f"{counted}, and more (only the first items of a long backlog are counted)" if status.more else counted
     for kind in ("failed", "retried", "late", "quarantined"):
         if names := getattr(status, kind):
             lines[kind] = f"{some(names)}: {as_typed(status.remedies[kind])}"
@@ -158,14 +158,14 @@ def print_status(status: StepStatus, as_typed: Typed, same_reason: bool = False)
     if status.told:
         more = status.told.count - len(status.told.newest)
         notes = [f"{one.item}: {one.line}" for one in status.told.newest]
-        lines["told"] = "; ".join([*notes, *([f"and {more:,} notes more"] if more else [])])
+        lines["told"] = "; ".join([*notes, *([f"and {more:,} more notes"] if more else [])])
     lease = status.lease
     lines["lease"] = f"held by {lease['holder']} until {moment(lease['until'])}, token {lease['token']}" if lease else "free"
     print_lines(lines)
 
 
 def print_outlook(outlook: Outlook, as_typed: Typed) -> None:
-    """What a step may do next; why, since when and what to do."""
+    """Prints what a step may do next, with the reason, since when, and the command to run."""
     words = {
         Answer.READY: f"READY: {outlook.item} may be claimed now",
         Answer.WAITING: f"WAITING: {outlook.item} comes next",

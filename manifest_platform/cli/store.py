@@ -1,4 +1,4 @@
-"""The commands about the manifest's store itself: making its table, and finding out whether it is set up as it should be."""
+"""`store`: creates the manifest's store, checks its settings, and upgrades its rows."""
 
 from __future__ import annotations
 
@@ -20,29 +20,30 @@ from manifest_platform.operations import upgrade as operations
 from manifest_platform.releases import FORM, RELEASE
 from manifest_platform.remedies import Remedy
 
-store = group("store", "Makes the manifest's store, checks it, or takes an older one over.")
+store = group("store", "Creates, checks or upgrades the manifest's store.")
 
 
 @store.command(cls=Command)
 def create(context: typer.Context) -> int:
-    """Makes the table or tables of manifest.store where they are missing, and checks them. May be repeated."""
+    """Creates the missing tables of manifest.store, and checks all of them. Idempotent."""
     return _told(context, create_store(configuration(context).manifest.store))
 
 
 @store.command(cls=Command)
 def check(context: typer.Context) -> int:
-    """Says what of the store's settings is not as it should be, and what mends it. Exit 1 if anything is."""
+    """Checks the settings of the store, and prints how to correct them. Exit code 1 if a setting is wrong."""
     return _told(context, check_store(configuration(context).manifest.store))
 
 
 @store.command(cls=Command)
 def upgrade(
     context: typer.Context,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say what would be written.")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Show what would be written, and write nothing.")] = False,
 ) -> int:
-    """Takes the rows of an older release over, as this release's first write does. Exit 4 if there is nothing to do.
+    """Upgrades the rows of an older release to this release. The first write of this release does the same.
 
-    From then on an older release can work on the dataset no more. End its workers before; while one works, it is refused.
+    After that, the older release can no longer work on the dataset. Stop its workers first: the upgrade is refused while one
+    works. Exit code 4 if there is nothing to do.
     """
     done = []
     for name in _meant(context):
@@ -59,17 +60,17 @@ def upgrade(
 
 
 def _say_taken_over(dataset: str, found: Takeover, dry_run: bool) -> None:
-    was = f"are of version {found.before.number} (release {found.before.release})" if found.before else "are not begun"
+    was = f"were of version {found.before.number} (release {found.before.release})" if found.before else "did not exist"
     say(f"dataset {dataset}: its rows {was}; {'would be' if dry_run else 'now'} of version {FORM} (release {RELEASE})")
     for what, sorts in (("rewritten", found.rewritten), ("made", (ID, *found.made))):
         if sorts:
             say(wrapped(", ".join(sorts), f"  {what}  ", " " * (len(what) + 4)))
     if found.beside:
-        say(f"  beside the log  {found.beside:,} rows {'would be ' if dry_run else ''}made or removed")
+        say(f"  derived rows  {found.beside:,} {'would be ' if dry_run else ''}made or removed")
 
 
 def _meant(context: typer.Context) -> list[str]:
-    """The dataset that the command line names, or else all that are configured."""
+    """Returns the dataset of the command line, else all configured datasets."""
     chosen = chosen_dataset(context)
     settings = configuration(context)
     return [settings.dataset(chosen)] if chosen else list(settings.datasets)
@@ -81,19 +82,19 @@ def _told(context: typer.Context, setup: Setup) -> int:
     if as_json(context):
         print_json({**dataclasses.asdict(setup), "differences": differences})
     else:
-        say(f"{setup.name}: {'made' if setup.made else 'is there'}, {_judgement(setup)}")
+        say(f"{setup.name}: {'created' if setup.made else 'exists'}, {_judgement(setup)}")
         for difference in differences:
             warn(f"  {difference}")
     return Exit.FAILED if setup.differences else Exit.DONE
 
 
 def _told_how(difference: Difference, as_typed: Typed) -> Difference:
-    """The difference with a command for what mends it."""
+    """Returns the difference with its remedy as a command line."""
     mend = difference.mend
     return dataclasses.replace(difference, mend=as_typed(mend)) if isinstance(mend, Remedy) else difference
 
 
 def _judgement(setup: Setup) -> str:
     if not setup.differences:
-        return "as it should be"
-    return f"{len(setup.differences)} {'setting' if len(setup.differences) == 1 else 'settings'} not as it should be"
+        return "all settings are correct"
+    return f"{len(setup.differences)} wrong {'setting' if len(setup.differences) == 1 else 'settings'}"

@@ -1,4 +1,4 @@
-"""`tables`: what the warehouse's tables hold, by the log alone, and whether the warehouse agrees."""
+"""`tables`: compares the rows of each table according to the manifest's log with the warehouse."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ from manifest_platform.operations.tables import Difference, TableState, TableSta
 def tables(
     context: typer.Context,
     warehouse: Annotated[
-        bool, typer.Option("--warehouse/--no-warehouse", help="Whether the warehouse is asked, or the log is told alone.")
+        bool, typer.Option("--warehouse/--no-warehouse", help="Compare with the warehouse, or read the log only.")
     ] = True,
 ) -> int:
-    """Shows what each table holds by the log, and whether the warehouse agrees.
+    """Compares the rows of each table in the manifest's log with the warehouse.
 
-    Rows that loads brought, items, the first and the last, and the types of the rows with their versions; by `_deletes`, rows
-    whose keys were deleted. It reads the whole log. A load that is at work meanwhile can look like a difference: ask again.
-    Exit 1 if anything differs, 4 if nothing is loaded.
+    Shows for each table: loaded rows, items, the first and the last item, and the types of its rows with their versions.
+    `TABLE_deletes` counts the rows that loads deleted by key. Reads the whole log. A load that runs at the same time can look
+    like a difference: run the command again. Exit code 1 if a count differs, 4 if nothing is loaded.
     """
     with open_pipeline(context) as pipeline:
         states = states_of_tables(pipeline, warehouse)
@@ -63,7 +63,7 @@ def _row(one: TableState, warehouse: bool) -> tuple[str, ...]:
 
 
 def _commands(differences: list[Difference], as_typed: Typed) -> list[str]:
-    """What helps, each command once."""
+    """Returns the commands of the remedies, each once."""
     return list(dict.fromkeys(as_typed(one.remedy) for one in differences if one.remedy))
 
 

@@ -1,4 +1,4 @@
-"""`types`: which types of rows were shredded, and which was seen first when."""
+"""`types`: lists the types of rows that were shredded."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ from manifest_platform.quantities import moment
 @app.command(cls=Command)
 def types(
     context: typer.Context,
-    since: Annotated[str | None, typer.Option(metavar="TIME", help="Of items of this logical time or later.")] = None,
-    feed: Annotated[list[str] | None, typer.Option(metavar="NAME", help="Only this feed; may be repeated.")] = None,
+    since: Annotated[str | None, typer.Option(metavar="TIME", help="Read only items of this logical time or later.")] = None,
+    feed: Annotated[list[str] | None, typer.Option(metavar="NAME", help="Read this feed only. Repeatable.")] = None,
 ) -> int:
-    """Lists the types that were shredded, with their versions, and when each was seen first.
+    """Lists the types of rows that were shredded, and the items where each was first and last seen.
 
-    What was seen first last comes first. --since looks at that part of the log alone, so that `first` is the first in it. What
-    was shredded by a release before 0.2.0 shows its tables. Exit 4 if there are none.
+    The newest types come first. With --since, `first` is the first item since that time. For items that a release before 0.2.0
+    shredded, the list shows tables instead of types. Exit code 4 if there are no types.
     """
     after = point_in_time("--since", since)
     with open_pipeline(context) as pipeline:
@@ -37,7 +37,7 @@ def types(
     else:
         _print(seen)
     if seen.unread:
-        warn(f"warning: {seen.unread:,} listings cannot be read: of those items the types with the most rows are shown alone")
+        warn(f"warning: {seen.unread:,} listings cannot be read: for their items, only the types with the most rows are shown")
     return Exit.DONE if seen.types else Exit.NOTHING
 
 

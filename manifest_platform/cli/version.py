@@ -1,4 +1,4 @@
-"""What `--version` answers: this release, Python's, and what is installed of each extra."""
+"""The answer of `--version`: the releases of the platform, of Python, and of the installed extras."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from manifest_platform.cli.output import print_json, say
 
 
 def print_version(as_json: bool) -> None:
-    """Prints it."""
+    """Prints the releases, as text or JSON."""
     found = extras.installed()
     if as_json:
         print_json({"version": __version__, "python": platform.python_version(), "extras": found})

@@ -1,7 +1,7 @@
-"""What a person sees who waits for a command: how far it is, on stderr.
+"""Progress of a long command, on stderr.
 
-A terminal has one line that changes; a pipe gets a line every `EVERY` seconds; with --json nothing is told, for what reads that
-reads events, too.
+On a terminal it is one line that changes; in a pipe, a line every `EVERY` seconds. With --json there is none, because a program
+that reads JSON gets the events.
 """
 
 from __future__ import annotations
@@ -14,13 +14,13 @@ from manifest_platform import progress
 from manifest_platform.cli.output import live, warn
 
 EVERY = 10.0
-"""After how many seconds a pipe is told of the same work."""
+"""The seconds between two progress lines in a pipe."""
 _REDRAWN = 0.5
 
 
 @contextmanager
 def told_how_far(as_json: bool) -> Generator[None]:
-    """Tells of the work within the block, as the place where stderr goes lets it."""
+    """Reports the progress of the work within the block."""
     if as_json:
         yield
         return

@@ -1,4 +1,4 @@
-"""The commands about the warehouse as a whole: go on with one that was set back, or take another one on purpose."""
+"""`warehouse`: continues after a warehouse was restored from a backup or replaced."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from manifest_platform.operations.reconcile import Reconciled, accept, reconcile
 from manifest_platform.pipeline.full import LATEST, Begun, begin
 from manifest_platform.remedies import Action, Remedy
 
-warehouse = group("warehouse", "Goes on with a warehouse that was set back, or takes another one.")
+warehouse = group("warehouse", "Continues with a warehouse that was restored from a backup or replaced.")
 
 
 @warehouse.command(
@@ -28,14 +28,14 @@ warehouse = group("warehouse", "Goes on with a warehouse that was set back, or t
 )
 def reconcile_(
     context: typer.Context,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say what would be done.")] = False,
-    full: Annotated[bool, typer.Option("--full", help="Begin the full load that a lost snapshot takes.")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Show what would be done, and write nothing.")] = False,
+    full: Annotated[bool, typer.Option("--full", help="Begin a full load, if a snapshot is missing in the warehouse.")] = False,
     reason: Reason = "the warehouse was set back",
 ) -> int:
-    """Has everything loaded again that the warehouse lacks, in order.
+    """Frees all items that the warehouse lacks, so that the next drain loads them again, in order.
 
-    For a warehouse that was put back to an older copy or emptied. The next drain loads it. Exit 3 if a full load is needed,
-    4 if nothing is lacking.
+    Use it after the warehouse was restored from a backup or emptied. Exit code 3 if a full load is needed, 4 if the warehouse
+    lacks nothing.
     """
     with open_pipeline(context, author=operator()) as pipeline, ending_well("it may be run again"):
         found = list(would_reconcile(pipeline) if dry_run else reconcile(pipeline, reason))
@@ -51,7 +51,7 @@ def reconcile_(
     else:
         _say(found, dry_run, "reopened")
         if begun:
-            say(f"{begun.key.name}: begun, epoch {begun.epoch}")
+            say(f"{begun.key.name}: full load begun, epoch {begun.epoch}")
         elif lost:
             say(f"next: {as_typed(Remedy(Action.RECONCILE_IN_FULL))}")
         if begun or (found and not lost and not dry_run):
@@ -62,11 +62,13 @@ def reconcile_(
 
 
 @warehouse.command("accept", cls=Recording)
-def accept_(context: typer.Context, reason: Annotated[str, typer.Option(metavar="TEXT", help="Why, for the records.")]) -> int:
-    """Takes the warehouse as it is: nothing is loaded again, and what comes next goes onto what is there.
+def accept_(
+    context: typer.Context, reason: Annotated[str, typer.Option(metavar="TEXT", help="Reason to write into the records.")]
+) -> int:
+    """Accepts the warehouse with its current rows: nothing is loaded again, and new items are added to these rows.
 
-    For a new or another warehouse, on purpose. Exit 3 if a full load is needed before anything goes on, 4 if the warehouse is
-    the one that the manifest knows.
+    Use it after the warehouse was replaced on purpose. Exit code 3 if a full load is needed before new items can be loaded, 4
+    if the warehouse is the one that the manifest knows.
     """
     with open_pipeline(context, author=operator()) as pipeline, ending_well("it may be run again"):
         found = list(accept(pipeline, reason))
@@ -75,15 +77,15 @@ def accept_(context: typer.Context, reason: Annotated[str, typer.Option(metavar=
         print_json({"feeds": [_document(one) for one in found]})
     else:
         for one in found:
-            say(f"{one.feed}: accepted; what comes after {one.watermark or 'the beginning'} goes onto what is there")
+            say(f"{one.feed}: accepted; items after {one.watermark or 'the beginning'} are added to its rows")
             if one.freed:
                 names = some([key.name for key in one.freed])
-                say(f"{one.feed}: a reconcile was begun before, so {len(one.freed):,} are loaded again: {names}")
+                say(f"{one.feed}: an earlier reconcile freed {len(one.freed):,} items, which are loaded again: {names}")
             if one.lost:
-                say(f"{one.feed}: the snapshot of {one.lost} is not in it, and changes wait for a full load")
+                say(f"{one.feed}: the snapshot of {one.lost} is not in the warehouse, and changes wait for a full load")
                 say(f"next: {as_typed(Remedy(Action.BEGIN_FULL_LOAD))}")
         if not found:
-            say("the warehouse is the one that the manifest knows: there is nothing to accept")
+            say("nothing to accept: the warehouse is the one that the manifest knows")
     if not found:
         return Exit.NOTHING
     return Exit.BLOCKED if any(one.lost for one in found) else Exit.DONE
@@ -103,4 +105,4 @@ def _say(found: Iterable[Reconciled], dry_run: bool, done: str) -> None:
         say(f"{one.feed}: {len(one.freed):,} {'would be ' if dry_run else ''}{done}{names}")
         say(f"{one.feed}: the warehouse has {f'loads up to {one.watermark}' if one.watermark else 'no loads'}")
     if not found:
-        say("the warehouse lacks nothing that the manifest has loaded")
+        say("the warehouse has everything that the manifest knows as loaded")

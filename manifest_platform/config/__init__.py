@@ -1,4 +1,8 @@
-"""The one typed configuration, for the command line and Dagster alike."""
+"""The typed configuration that the command line and Dagster share.
+
+Belongs here: reading a file, combining its parts, checks across parts, and the reference page. Does not belong here: settings
+of a plug-in, which the plug-in declares.
+"""
 
 from manifest_platform.config.config import Config, ConfigError, ManifestConfig
 from manifest_platform.config.reading import DEFAULT_FILE, VARIABLE, load

@@ -1,13 +1,14 @@
-"""A Dagster component's file as a configuration: so the command line and Dagster read the same `defs.yaml`.
+"""The file of a Dagster component as a configuration, so that the command line and Dagster read the same `defs.yaml`.
 
     type: manifest_platform.Dataset
     attributes:
-      config: ../../manifest_platform.yaml     another file's configuration, relative to this one
-      datasets: [acme]                         of its datasets these; without it all
-      translation: {…}                         is Dagster's alone
+      config: ../../manifest_platform.yaml     a configuration file, relative to this file
+      datasets: [acme]                         some of its datasets; default: all
+      translation: {…}                         for Dagster only
 
-Or the keys of a configuration stand under `attributes` themselves. Relative paths are then relative to the project, the root of
-which has a `pyproject.toml` with `[tool.dg]`, or a `dg.toml`; without a project, to the file.
+Instead of `config`, `attributes` may have the keys of a configuration. Relative paths are then relative to the root of the
+Dagster project: the folder with a `dg.toml`, or a `pyproject.toml` with `[tool.dg]`. Without a project, they are relative to
+the file.
 """
 
 from __future__ import annotations
@@ -21,19 +22,19 @@ from typing import Any
 
 TYPE = "manifest_platform.Dataset"
 DAGSTERS = ("translation",)
-"""Attributes that are Dagster's alone."""
+"""Attributes that only Dagster uses."""
 
 
 class NotOne(ValueError):
-    """A file of components has not exactly one that is a configuration; the message says what it has."""
+    """A component file does not have exactly one configuration. The message says what it has."""
 
 
 @dataclass(frozen=True)
 class ComponentFile:
-    """What a component's file says. `config`: the file of the configuration; None where `data` is the configuration.
+    """The content of a component file. `config`: the configuration file; None if `data` is the configuration.
 
-    `datasets`: those that are taken of the file; None for all. `place`: where `data` stands in the document; `document`: which
-    of the file's documents it is.
+    `datasets`: the datasets to take from the configuration, None for all. `document`: the index of the YAML document in the
+    file; `place`: the keys that lead to `data` in it. `base`: the folder that relative paths are relative to.
     """
 
     config: Path | None
@@ -45,7 +46,7 @@ class ComponentFile:
 
 
 def read(file: Path, documents: Sequence[Any]) -> ComponentFile | None:
-    """What a file says, if it is one of components; None for any other file. Raises NotOne."""
+    """Reads a component file; None for any other file. Raises NotOne if it does not have exactly one configuration."""
     components = {
         number: one for number, one in enumerate(documents) if isinstance(one, dict) and "type" in one and "attributes" in one
     }
@@ -54,7 +55,7 @@ def read(file: Path, documents: Sequence[Any]) -> ComponentFile | None:
     ours = {number: one for number, one in components.items() if one["type"] == TYPE} or components
     if len(ours) > 1:
         found = ", ".join(str(one["type"]) for one in ours.values())
-        raise NotOne(f"has several components that may be meant ({found}); allowed: one {TYPE} in a file")
+        raise NotOne(f"has several components ({found}); allowed: one {TYPE} in a file")
     [(number, component)] = ours.items()
     attributes = component["attributes"]
     if not isinstance(attributes, dict):
@@ -67,17 +68,17 @@ def read(file: Path, documents: Sequence[Any]) -> ComponentFile | None:
     datasets = attributes.pop("datasets", None)
     if attributes:
         raise NotOne(
-            f"attributes.config: is given, and so is {', '.join(attributes)}; allowed beside it: datasets, translation"
+            f"attributes.config: cannot be combined with {', '.join(attributes)}; allowed beside it: datasets, translation"
         )
     if not isinstance(config, str):
         raise NotOne(f"attributes.config: {config!r}: allowed: the path of a configuration file, relative to this one")
     if datasets is not None and not (isinstance(datasets, list) and datasets and all(isinstance(one, str) for one in datasets)):
-        raise NotOne(f"attributes.datasets: {datasets!r}: allowed beside config: names of its datasets, as [acme]")
+        raise NotOne(f"attributes.datasets: {datasets!r}: allowed beside config: names of its datasets, such as [acme]")
     return ComponentFile(Path(os.path.normpath(file.parent / config)), tuple(datasets) if datasets else None, {}, base, number)
 
 
 def project_root(file: Path) -> Path | None:
-    """The root of the Dagster project that a file is in; None where there is none."""
+    """Returns the root of the Dagster project that contains a file; None if there is none."""
     return next((folder for folder in file.absolute().parents if _is_project(folder)), None)
 
 

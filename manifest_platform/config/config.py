@@ -1,6 +1,7 @@
-"""The one configuration: datasets, the manifest's store, the warehouse, leases, Spark.
+"""The model of the configuration: datasets, the manifest's store, the warehouse, leases, limits, Spark.
 
-Belongs here: how the parts are put together. A plug-in declares what it alone can be told; `reading` reads a file.
+Belongs here: how the parts are combined. Does not belong here: the settings of a plug-in, which the plug-in declares; reading
+a file, which is in `reading`. The descriptions are the text of docs/reference/configuration.md.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ from manifest_platform.warehouse.engines.engine import CONTROL_SCHEMA, AnyEngine
 
 
 class ConfigError(ValueError):
-    """The configuration is missing or wrong; the message names every wrong key, its value and what is allowed."""
+    """The configuration is missing or wrong. The message names every wrong key, its value and the allowed values."""
 
 
 Name = Annotated[str, Field(pattern=r"^[a-z][a-z0-9_]{0,62}$", description="lower case letters, digits, underscore")]
@@ -34,15 +35,16 @@ Name = Annotated[str, Field(pattern=r"^[a-z][a-z0-9_]{0,62}$", description="lowe
 
 
 class ManifestConfig(Settings):
-    """Where the manifest is kept."""
+    """The store of the manifest."""
 
     store: str = Field(DEFAULT_URL, description=URL_FORMS)
     overflow: StorageLocation | None = Field(
-        None, description="where rows keep data that is too large for the store, a path or s3://; without it they are refused"
+        None,
+        description="place for data that is too large for a row of the store: a path or s3://; without it, the data is refused",
     )
-    archive: StorageLocation | None = Field(None, description="where old records are archived, a path or s3://")
+    archive: StorageLocation | None = Field(None, description="place for archived records, a path or s3://")
     schemas: list[LocalFolder] = Field(
-        [], description="folders of JSON Schemas of payloads that others write, as vendor/name/jsonschema/1-0-0"
+        [], description="folders with JSON Schemas for the payloads of your programs, as vendor/name/jsonschema/1-0-0"
     )
 
     @field_validator("store")
@@ -51,28 +53,31 @@ class ManifestConfig(Settings):
         return checked_url(url, lambda path: local_path(path, info))
 
     def of_deployment(self, deployment: str) -> ManifestConfig:
-        """The store of another deployment, and its folders. Raises ValueError."""
+        """Returns the store and folders of another deployment. Raises ValueError if the store does not support deployments."""
         folders = {
             key: at and folder_beside(at, deployment) for key, at in (("overflow", self.overflow), ("archive", self.archive))
         }
         return self.model_copy(update={"store": of_deployment(self.store, deployment), **folders})
 
     def open(self) -> Store:
-        """The store, opened: close it after use. Raises StoreError."""
+        """Opens the store; the caller closes it. Raises StoreError."""
         return open_store(self.store, storage.ObjectFolder(self.overflow) if self.overflow else None)
 
 
 class LeaseConfig(Settings):
-    """How long a worker that falls silent keeps its lease."""
+    """The lease of a worker: how long it lasts without a heartbeat."""
 
     seconds: float = Field(
         60,
         ge=1,
         le=3600,
-        description="seconds of silence after which a worker may be replaced; heartbeats come at a third of it",
+        description="seconds without a heartbeat after which another worker may take over; a heartbeat comes each third of it",
     )
     max_attempts: int = Field(
-        8, ge=1, le=20, description="attempts that end by a crash before a person is asked, the last of them at the item alone"
+        8,
+        ge=1,
+        le=20,
+        description="attempts that may end with a crash before a person must decide; the last one works on the item alone",
     )
 
 
@@ -80,75 +85,76 @@ Hours = Annotated[float, Field(gt=0, le=8784)]
 
 
 class LimitConfig(Settings):
-    """How long a step may work at one go: beyond it, its work is cancelled, and its lease runs out though the worker lives."""
+    """The time limits of steps. Beyond its limit, work is canceled, and the lease expires even if the worker still runs."""
 
-    shred_hours: Hours = Field(2, description="hours that shredding a batch of directories may take")
-    load_hours: Hours = Field(2, description="hours that loading a directory may take")
-    full_hours: Hours = Field(12, description="hours that loading a snapshot in full may take")
-    merge_hours: Hours = Field(4, description="hours that a Spark job of merging may take")
-    program_hours: Hours = Field(24, description="hours that a program may work on an item, for a step of your own")
+    shred_hours: Hours = Field(2, description="most hours for shredding a batch of directories")
+    load_hours: Hours = Field(2, description="most hours for loading a directory")
+    full_hours: Hours = Field(12, description="most hours for a full load of a snapshot")
+    merge_hours: Hours = Field(4, description="most hours for a Spark job of merging")
+    program_hours: Hours = Field(24, description="most hours for a program that works on an item, for your own steps")
 
     def of(self, step: str) -> timedelta:
-        """The limit of shred, load, full, merge or program."""
+        """Returns the limit of a step: shred, load, full, merge or program."""
         return timedelta(hours=getattr(self, f"{step}_hours"))
 
     @property
     def longest(self) -> tuple[str, float]:
-        """The key of the longest of all limits, and its hours: nobody works longer by what was read before."""
+        """The key and the hours of the longest limit: no worker relies on what it read longer than that."""
         return max(((f"limits.{key}", hours) for key, hours in self), key=lambda one: one[1])
 
 
 def _properties_file(location: str, info: ValidationInfo) -> str:
-    """The absolute path of a properties file; one of the package's own where it names one that does not lie beside the file."""
+    """Returns the absolute path of a properties file; in `spark_conf/`, the package's own if the configuration's is missing."""
     path = local_path(location, info)
     folder, own = Path(location).parent, carried(location)
     return str(own) if folder == Path("spark_conf") and not Path(path).exists() and own.exists() else path
 
 
 class SparkConfig(Settings):
-    """Spark's settings."""
+    """The settings of Spark."""
 
     conf: Annotated[str, AfterValidator(_properties_file)] = Field(
         "spark_conf/local.conf",
-        description="Spark's properties file; `spark_conf/` has one for each place to run, and is taken from the package where"
-        " it does not lie beside the configuration",
+        description="Spark's properties file; `spark_conf/` has one for each place to run, and is read from the package if it"
+        " is not beside the configuration",
     )
 
 
 class DrainBudget(Settings):
-    """How much a drain does that Dagster starts."""
+    """The budget of a drain that Dagster starts."""
 
-    max_items: int = Field(1000, ge=1, description="items that a drain shreds or loads")
-    max_seconds: float = Field(3000, ge=1, description="seconds after which a drain begins nothing new")
+    max_items: int = Field(1000, ge=1, description="most items that a drain shreds or loads")
+    max_seconds: float = Field(3000, ge=1, description="seconds after which a drain starts nothing new")
 
 
 _WITHHELD = {"owner": 0o077, "group": 0o027, "umask": 0}
 
 
 class FilesConfig(Settings):
-    """Who may read the files that the platform makes on this machine's disks."""
+    """The permissions of files that the platform creates on this machine's disks."""
 
     readable_by: Literal["owner", "group", "umask"] = Field(
         "owner",
-        description="who may read what is made on a disk: the `owner` alone (files 0600, folders 0700), the `group` as well"
-        " (0640, 0750), or whoever the `umask` of the process lets, beyond which none goes; what is there stays as it is",
+        description="who may read new files and folders on a disk: only the `owner` (files 0600, folders 0700), also the"
+        " `group` (0640, 0750), or everyone whom the process's `umask` allows; the umask always applies; existing files do not"
+        " change",
     )
 
     def apply(self) -> None:
-        """Holds for all that this process, and those that it starts, make from now on."""
+        """Applies the permissions to all files that this process and its children create from now on."""
         storage.withhold(_WITHHELD[self.readable_by])
 
 
 class DagsterConfig(Settings):
-    """What Dagster is shown."""
+    """The part of the manifest that Dagster shows."""
 
     partitions: int = Field(
         2_000,
         ge=1,
-        description="newest items of a feed that Dagster keeps as partitions; older ones leave it, the manifest has all",
+        description="number of the newest items of a feed that are partitions in Dagster; the manifest keeps all items",
     )
     sensor_seconds: int = Field(
-        30, ge=5, le=3600, description="seconds between two looks of a sensor; Dagster looks every 5 at most"
+        30, ge=5, le=3600, description="seconds between two evaluations of a sensor; Dagster's minimum is 5"
     )
 
 
@@ -156,37 +162,43 @@ _CRON = r"^[-0-9*/,A-Za-z]+( [-0-9*/,A-Za-z]+){4}$"
 
 
 class HousekeepingConfig(Settings):
-    """What is removed once it is old enough, by the housekeeping job and command; each may be off (`null`: kept for good)."""
+    """The ages at which the housekeeping job and command remove old data. `null` keeps it permanently."""
 
     schedule: str | None = Field(
-        "30 3 * * *", pattern=_CRON, description="when Dagster does it: five fields of cron, in UTC; null for never"
+        "30 3 * * *", pattern=_CRON, description="schedule of the job in Dagster: five fields of cron, in UTC; null for never"
     )
     attempts_hours: float | None = Field(
         24,
         ge=1,
         le=8784,
-        description="hours after which what attempts left that no record names is removed, as `doctor --clean`",
+        description="hours after which orphaned files of attempts are removed, as by `doctor --clean`",
     )
     merged_hours: float | None = Field(
-        168, ge=1, le=8784, description="hours that superseded merged objects are kept for their readers, as `merge gc`"
+        168, ge=1, le=8784, description="hours after which superseded merged objects are removed, as by `merge gc`"
     )
     merge_rows_days: int | None = Field(
-        30, ge=2, le=3660, description="days that the manifest keeps rows of small objects that are merged, and of merge jobs"
+        30,
+        ge=2,
+        le=3660,
+        description="days after which the manifest's rows of merge jobs, and of small objects that are merged, are removed",
     )
     archive_days: int | None = Field(
         90,
         ge=2,
         le=3660,
-        description="days after which records of finished items move to `manifest.archive`, where that is set",
+        description="days after which records of finished items are moved to `manifest.archive`, if that is set",
     )
     dagster_days: int | None = Field(
-        30, ge=1, le=3660, description="days that Dagster keeps runs and events that no partition which it shows rests on"
+        30,
+        ge=1,
+        le=3660,
+        description="days after which Dagster's runs and events are removed, unless a partition in Dagster depends on them",
     )
 
 
 @contextmanager
 def _noted(key: str, problems: list[str]) -> Generator[None]:
-    """Notes what does not fit with its key, so that all of it is told at once."""
+    """Adds a ValueError of the block to `problems`, with its key, so that all problems are reported together."""
     try:
         yield
     except ValueError as error:
@@ -194,39 +206,39 @@ def _noted(key: str, problems: list[str]) -> Generator[None]:
 
 
 class Config(Settings):
-    """Everything that the platform can be told."""
+    """All settings of the platform."""
 
     datasets: dict[Name, AnyDataset] = Field(
-        min_length=1, description="the datasets, by name; a dataset's tables lie in the schema of its name"
+        min_length=1, description="the datasets by name; a dataset's tables are in the schema with its name"
     )
     deployment: str = Field(
         PRODUCTION,
         pattern=f"^$|{PATTERN}",
-        description=f"the deployment: `{PRODUCTION}`, or nothing, keeps all names as they are written; another, as a branch's,"
-        " has a manifest, a warehouse and outputs of its own, called as those with its name behind, and captures nothing: lower"
-        " case letters and digits, 40 at most, and single dashes between them",
+        description=f"name of the deployment: at most 40 lower case letters and digits, with single dashes between them."
+        f" `{PRODUCTION}`, or nothing, uses all names as they are written. Any other, such as a branch's, has its own manifest,"
+        " warehouse and outputs, whose names end with the deployment's name, and it captures nothing",
     )
-    manifest: ManifestConfig = Field(description="where the manifest is kept")
+    manifest: ManifestConfig = Field(description="the store of the manifest")
     warehouse: AnyEngine = Field(description="the warehouse that datasets are loaded into")
-    lease: LeaseConfig = Field(LeaseConfig(), description="how long a silent worker keeps its lease")
-    limits: LimitConfig = Field(LimitConfig(), description="how long a step may work at one go")
-    drain: DrainBudget = Field(DrainBudget(), description="how much a drain does that Dagster starts")
-    dagster: DagsterConfig = Field(DagsterConfig(), description="what Dagster is shown")
-    housekeeping: HousekeepingConfig = Field(HousekeepingConfig(), description="what is removed once it is old enough")
-    files: FilesConfig = Field(FilesConfig(), description="who may read the files that are made on a disk")
-    spark: SparkConfig = Field(description="Spark's settings")
+    lease: LeaseConfig = Field(LeaseConfig(), description="how long a lease lasts without a heartbeat")
+    limits: LimitConfig = Field(LimitConfig(), description="time limits of the steps")
+    drain: DrainBudget = Field(DrainBudget(), description="budget of a drain that Dagster starts")
+    dagster: DagsterConfig = Field(DagsterConfig(), description="the part of the manifest that Dagster shows")
+    housekeeping: HousekeepingConfig = Field(HousekeepingConfig(), description="ages at which old data is removed")
+    files: FilesConfig = Field(FilesConfig(), description="permissions of new files on a disk")
+    spark: SparkConfig = Field(description="settings of Spark")
 
     @model_validator(mode="before")
     @classmethod
     def _fill_in_parts(cls, data: Any) -> Any:
-        """Parts that are left out are validated too, so that their default paths are taken from the file as well."""
+        """Adds empty parts for missing ones, so that their default paths are validated, and are relative to the file too."""
         if isinstance(data, dict):
             return {"manifest": {}, "warehouse": {}, "spark": {}, **data}
         return data
 
     @model_validator(mode="after")
     def _stay_beside_production(self) -> Config:
-        """What another deployment writes, it writes to places of its own."""
+        """Gives a deployment that is not production its own places to write to."""
         if self.deployment in ("", PRODUCTION):
             return self
         problems: list[str] = []
@@ -243,9 +255,9 @@ class Config(Settings):
 
     @model_validator(mode="after")
     def _keep_out_of_reserved_schemas(self) -> Config:
-        """A dataset's name is its schema's in the warehouse, where some names are taken, one by the ledger."""
+        """Refuses datasets with the name of a schema that the ledger or the warehouse itself uses."""
         reserved = sorted({CONTROL_SCHEMA, *self.warehouse.reserved_schemas})
-        message = f"is a schema of the warehouse's own; allowed: any name but {', '.join(reserved)}"
+        message = f"is a reserved schema of the warehouse; allowed: any name but {', '.join(reserved)}"
         kind = PydanticCustomError("reserved", "{message}", {"message": message})
         taken = [name for name in self.datasets if name in reserved]
         if taken:
@@ -255,7 +267,7 @@ class Config(Settings):
 
     @model_validator(mode="after")
     def _archive_what_nobody_works_on(self) -> Config:
-        """What is archived is older than a step may take: a worker may go by what it read before."""
+        """Refuses to archive records that a worker may still rely on: the age must exceed the longest time limit of a step."""
         days, (key, hours) = self.housekeeping.archive_days, self.limits.longest
         if self.manifest.archive and days and days * 24 <= hours:
             raise ValueError(f"housekeeping.archive_days: {days}: allowed: more than {hours / 24:g} days, which {key} allows")
@@ -274,12 +286,12 @@ class Config(Settings):
         return self
 
     def dataset(self, name: str | None) -> str:
-        """The name of the dataset meant: the only one where none is named. Raises ConfigError for an unknown one."""
+        """Returns the name of a dataset; if `name` is None, the only configured one. Raises ConfigError if it is unknown."""
         known = ", ".join(sorted(self.datasets))
         if name is None:
             if len(self.datasets) == 1:
                 return next(iter(self.datasets))
             raise ConfigError(f"several datasets are configured, name one: {known}")
         if name not in self.datasets:
-            raise ConfigError(f"dataset {name!r} is not configured; there are: {known}")
+            raise ConfigError(f"dataset {name!r} is not configured; configured are: {known}")
         return name

@@ -1,7 +1,7 @@
-"""What a configuration names on this machine's disks, and is not there, or is not what it must be.
+"""Checks that the files and folders of a configuration exist on this machine's disks, or can be created.
 
-What others give must be there: a landing root, folders of schemas, Spark's properties. What the platform makes, it makes with
-the folders above: outputs, the file of a store, that of a warehouse. So of these it is asked only whether they can be made.
+Inputs must exist: a landing root, folders of schemas, Spark's properties. The platform creates its outputs, with their parent
+folders: files of shredding and merging, a store, a warehouse. For these, the check is only that they can be created.
 """
 
 from __future__ import annotations
@@ -17,9 +17,10 @@ from manifest_platform.sources.settings import DatasetSettings
 
 
 def problems(config: Config, dataset: str | None = None, landing: bool = True) -> list[str]:
-    """A sentence for each place that is not as it must be: its key, what it is, and what to do. Of one dataset, or of all.
+    """Returns a sentence for each unusable place: its key, what is wrong, and what to do.
 
-    `landing`: whether landing roots are asked for too. Nothing is made, and nothing outside of this machine is asked.
+    `dataset`: checks the places of this dataset only; None for all datasets. `landing`: also checks landing roots. The check
+    creates nothing, and does not access the network.
     """
     names = [dataset] if dataset else list(config.datasets)
     return [*_of_all(config), *(problem for name in names for problem in _of_dataset(config, name, landing))]
@@ -38,7 +39,7 @@ def _of_all(config: Config) -> Iterator[str]:
 def _of_dataset(config: Config, name: str, landing: bool) -> Iterator[str]:
     settings, at = config.datasets[name], f"datasets.{name}"
     if not isinstance(settings, DatasetSettings):
-        return  # nothing of it lands
+        return  # it has no landing root
     if landing:
         yield from _folder(f"{at}.landing.root", settings.landing.root)
     for number, folder in enumerate(getattr(settings.shred, "schemas", ())):
@@ -50,7 +51,7 @@ def _of_dataset(config: Config, name: str, landing: bool) -> Iterator[str]:
 
 
 def _local(location: str | None) -> Path | None:
-    """The path of a place on this machine's disks; None for any other."""
+    """Returns the path of a place on this machine's disks; None for any other place."""
     if location is None:
         return None
     uri = storage.as_uri(location)
@@ -64,9 +65,9 @@ def _file(key: str, location: str, advice: str) -> Iterator[str]:
     if not path.exists():
         yield f"{key}: {location}: there is no such file; {advice}"
     elif not path.is_file():
-        yield f"{key}: {location}: it is no file; {advice}"
+        yield f"{key}: {location}: it is not a file; {advice}"
     elif not os.access(path, os.R_OK):
-        yield f"{key}: {location}: this user may not read it; give it the right"
+        yield f"{key}: {location}: this user may not read it; grant the permission"
 
 
 def _folder(key: str, location: str) -> Iterator[str]:
@@ -76,25 +77,25 @@ def _folder(key: str, location: str) -> Iterator[str]:
     if not path.exists():
         yield f"{key}: {location}: there is no such folder; create it, mount its disk, or correct the path"
     elif not path.is_dir():
-        yield f"{key}: {location}: it is no folder; correct the path"
+        yield f"{key}: {location}: it is not a folder; correct the path"
     elif not os.access(path, os.R_OK | os.X_OK):
-        yield f"{key}: {location}: this user may not list it; give it the right"
+        yield f"{key}: {location}: this user may not list it; grant the permission"
 
 
 def _made(key: str, location: str | None, is_file: bool = False) -> Iterator[str]:
-    """Of what the platform makes: whether it is of the right kind, or can be made where it is not there."""
+    """Checks a place that the platform creates: it has the right kind, or it can be created."""
     path = _local(location)
     if path is None:
         return
     if path.exists():
         if path.is_dir() == is_file:
-            kind = "a folder, and no file" if is_file else "a file, and no folder"
+            kind = "a folder, not a file" if is_file else "a file, not a folder"
             yield f"{key}: {location}: it is {kind}; correct the path"
         elif not os.access(path, os.W_OK if is_file else os.W_OK | os.X_OK):
-            yield f"{key}: {location}: this user may not write to it; give it the right, or correct the path"
+            yield f"{key}: {location}: this user may not write to it; grant the permission, or correct the path"
         return
     above = next(one for one in path.parents if os.path.lexists(one))
     if not above.is_dir():
-        yield f"{key}: {location}: {above} is no folder, so nothing can be made in it; correct the path"
+        yield f"{key}: {location}: {above} is not a folder, so nothing can be created in it; correct the path"
     elif not os.access(above, os.W_OK | os.X_OK):
-        yield f"{key}: {location}: this user may make nothing in {above}; give it the right, or correct the path"
+        yield f"{key}: {location}: this user may not create files in {above}; grant the permission, or correct the path"

@@ -1,8 +1,8 @@
-"""How a configuration is read: a YAML file, values from the environment, and every problem told at once, with its line.
+"""Reads a configuration: a YAML file, with values from the environment. Reports all problems together, with their lines.
 
-`${NAME}` and `${NAME:-default}` take values from the environment, which is where secrets come from: a URL of the file with a
-password in it (`user:password@`) is refused. Relative paths are relative to the file. A component's file (`component_file`) may
-say `{{ env.NAME }}` as well, and `{{ context.project_root }}`, as Dagster's components do.
+`${NAME}` and `${NAME:-default}` take values from the environment. Secrets must come from there: a URL in the file with a
+password in it (`user:password@`) is refused. Relative paths are relative to the file. A component file (`component_file`) may
+also use `{{ env.NAME }}` and `{{ context.project_root }}`, as Dagster's components do.
 """
 
 from __future__ import annotations
@@ -33,54 +33,54 @@ _ENV = re.compile(r"""env(?:\.([A-Za-z_]\w*)|\(\s*(['"])([A-Za-z_]\w*)\2\s*(?:,\
 _PROJECT_ROOT = ("context.project_root", "project_root")
 _SECRET_NAME = re.compile(r"PASSW|PASSPHRASE|SECRET|TOKEN|API_?KEY|CREDENTIAL", re.IGNORECASE)
 _PASSWORD_IN_URL = re.compile(r"://[^/@:\s]+:[^/@\s]+@")
-_USER_INFO = re.compile(r"://.*@", re.DOTALL)  # greedy: a password may hold any character
+_USER_INFO = re.compile(r"://.*@", re.DOTALL)  # greedy, because a password may have any character
 _PASSWORD_OPTION = re.compile(r"((?:\?|&)[^=&]*password=)[^&'\"]*", re.IGNORECASE)
 
 
 def file_of(path: str | Path | None = None) -> Path:
-    """The file of a configuration: the given one, else `$MANIFEST_PLATFORM_CONFIG`, else `manifest_platform.yaml` here."""
+    """Returns the path of the configuration file: `path`, else $MANIFEST_PLATFORM_CONFIG, else manifest_platform.yaml here."""
     return Path(path or os.environ.get(VARIABLE) or DEFAULT_FILE).absolute()
 
 
 class UniqueKeys(getattr(yaml, "CSafeLoader", yaml.SafeLoader)):
-    """Loads YAML as the safe loader does, and refuses a key that a mapping has twice: YAML takes the last without a word."""
+    """The safe YAML loader, which also refuses duplicate keys: YAML would silently use the last value."""
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Hashable, Any]:
-        """A mapping of keys that each stand once. Raises yaml.YAMLError."""
+        """Builds a mapping. Raises yaml.YAMLError if a key occurs twice."""
         lines: dict[str, int] = {}
         for key, _ in node.value:
             text, line = str(key.value), key.start_mark.line + 1
-            if text in lines and text != "<<":  # a merge may be repeated
+            if text in lines and text != "<<":  # a merge key may be repeated
                 raise ConstructorError(
-                    None, None, f"key {text!r} stands on line {lines[text]} and again on line {line}; allowed: once"
+                    None, None, f"key {text!r} is on line {lines[text]} and again on line {line}; allowed: once"
                 )
             lines[text] = line
         return super().construct_mapping(node, deep)
 
 
 Place = tuple[str | int, ...]
-"""Where something stands in a document: keys, and indexes of lists."""
+"""The position of a value in a document: keys, and indexes of lists."""
 
 
 @dataclass(frozen=True)
 class Problem:
-    """What is wrong, and where."""
+    """A problem of a configuration: its place and its description."""
 
     place: Place
     text: str
 
 
 def load(path: str | Path | None = None) -> Config:
-    """The configuration of a file: the one given, else `$MANIFEST_PLATFORM_CONFIG`, else `manifest_platform.yaml` here.
+    """Loads a configuration from `path`, else $MANIFEST_PLATFORM_CONFIG, else manifest_platform.yaml in this folder.
 
-    Raises ConfigError with every problem of the file.
+    Raises ConfigError with all problems of the file.
     """
     file = file_of(path)
     return read_text(_text(file), file)
 
 
 def read_text(text: str, file: Path) -> Config:
-    """The configuration of a text that is, or is to be, that of a file. Raises ConfigError with every problem of it."""
+    """Reads a configuration from the text of a file, which need not exist yet. Raises ConfigError with all problems."""
     try:
         documents = list(yaml.load_all(text, Loader=UniqueKeys))
     except yaml.YAMLError as error:
@@ -99,7 +99,7 @@ def read_text(text: str, file: Path) -> Config:
 
 
 def _some_of(file: Path, config: Config, datasets: Sequence[str] | None) -> Config:
-    """A configuration with some of its datasets alone."""
+    """Returns a configuration with only the given datasets. Raises ConfigError if it lacks one."""
     if datasets is None:
         return config
     if unknown := [name for name in datasets if name not in config.datasets]:
@@ -120,7 +120,7 @@ def _text(file: Path) -> str:
 
 @dataclass(frozen=True)
 class _Text:
-    """A file's text. Of a component's file: in which document the configuration stands, where, and the project's root."""
+    """The text of a file. `document`, `below` and `project_root`: where a component file has its configuration."""
 
     file: Path
     text: str
@@ -129,7 +129,7 @@ class _Text:
     project_root: Path | None = None
 
     def line(self, place: Place) -> int | None:
-        """The line of what stands at a place, or of what it stands in; None for the whole."""
+        """Returns the line of a place in the file, or of the nearest part around it; None for the whole file."""
         nodes = [node for number, node in enumerate(yaml.compose_all(self.text, Loader=UniqueKeys)) if number == self.document]
         if not nodes or not place:
             return None
@@ -176,12 +176,12 @@ def _interpolate(value: Any, place: Place, problems: list[Problem], project_root
         problems.append(Problem(place, f"{key}: {text}"))
 
     if _PASSWORD_IN_URL.search(_REFERENCE.sub("", value)):
-        wrong("holds a password; take it from the environment as ${NAME}")
+        wrong("has a password; take it from the environment with ${NAME}")
         return value
 
     def taken(name: str, default: str | None, how: str) -> str:
         if (known := masking.value_of(name) or default) is None:
-            wrong(f"{how} in the environment, and has no default (${{{name}:-default}})")
+            wrong(f"{how} in the environment; set it, or write a default (${{{name}:-default}})")
             return ""
         if _SECRET_NAME.search(name):
             masking.keep(known)
@@ -197,7 +197,7 @@ def _interpolate(value: Any, place: Place, problems: list[Problem], project_root
             return str(project_root)
         if not (env := _ENV.fullmatch(expression)):
             allowed = (
-                "{{ env.NAME }}, {{ env('NAME', 'default') }}, {{ context.project_root }}, as the command line reads it too"
+                "{{ env.NAME }}, {{ env('NAME', 'default') }}, {{ context.project_root }}, which the command line can read too"
             )
             wrong(f"{{{{ {expression} }}}}: allowed: {allowed}")
             return ""
@@ -205,7 +205,7 @@ def _interpolate(value: Any, place: Place, problems: list[Problem], project_root
         return taken(attribute or name, default, f"{{{{ {expression} }}}} is not set")
 
     if "${" in _REFERENCE.sub("", value):
-        wrong(f"{without_secrets(repr(value))}: holds a ${{ that names no variable; allowed: ${{NAME}} or ${{NAME:-default}}")
+        wrong(f"{without_secrets(repr(value))}: has a ${{ without a valid name; allowed: ${{NAME}} or ${{NAME:-default}}")
         return value
     whole = _REFERENCE.sub(substitute, _TEMPLATE.sub(rendered, value) if project_root else value)
     masking.keep_passwords_of(whole)
@@ -213,7 +213,7 @@ def _interpolate(value: Any, place: Place, problems: list[Problem], project_root
 
 
 def _explain(error: ValidationError, data: Any) -> Iterator[Problem]:
-    """Each problem as `key: value: what is wrong, what is allowed`."""
+    """Yields each problem as `key: value: what is wrong, what is allowed`."""
     for problem in error.errors():
         location = tuple(part for part in problem["loc"] if part != "[key]")
         key = ".".join(str(part) for part in location) or "file"
@@ -231,12 +231,12 @@ def _explain(error: ValidationError, data: Any) -> Iterator[Problem]:
 
 
 def without_secrets(text: str) -> str:
-    """The text with `***` for whatever stands between a URL's scheme and its host, and for passwords behind it."""
+    """Returns the text with `***` in place of the user information and the password parameters of URLs."""
     return _PASSWORD_OPTION.sub(r"\1***", _USER_INFO.sub("://***@", text))
 
 
 def _model_at(location: Sequence[Any], data: Any) -> type[Settings]:
-    """The model of the part of the configuration at a place; where a plug-in brings it, the plug-in that the data name."""
+    """Returns the model of a part of the configuration. For a plug-in's part, `data` says which plug-in."""
     model: type[Settings] = Config
     annotation: Any = Config
     for part in location:
@@ -258,7 +258,7 @@ def _model_at(location: Sequence[Any], data: Any) -> type[Settings]:
 
 
 def _unpacked(annotation: Any) -> tuple[Any, Sequence[Any]]:
-    """A type and what it is annotated with."""
+    """Returns a type and its annotations."""
     if typing.get_origin(annotation) is Annotated:
         found, *metadata = typing.get_args(annotation)
         return found, metadata

@@ -1,6 +1,6 @@
-"""What the configuration may say: a JSON Schema for editors, and the reference page, both made from the models.
+"""The documentation of the configuration, made from its models: a JSON Schema for editors, and the reference page.
 
-Belongs here: how fields are described. Each field's meaning, unit and default stand once, with the field.
+Belongs here: the format of both. Does not belong here: the meaning, unit and default of a key, which are with its field.
 """
 
 from __future__ import annotations
@@ -17,20 +17,21 @@ _HEADS = ("| key | allowed | default | meaning |", "|---|---|---|---|")
 _OPENING = """\
 # Configuration
 
-Every key of the configuration file. `manifest-platform config check` validates a file, `config show` prints it with its
-defaults, and `config schema` prints a JSON Schema, by which editors complete and check the YAML: write it to a file, and name
-that file in the first line of yours, as `# yaml-language-server: $schema=./manifest_platform.schema.json`. This page is made by
-`manifest-platform config reference`.
+This page lists every key of the configuration file. `manifest-platform config reference` makes it.
 
-`${NAME}` takes a value from the environment, and `${NAME:-default}` has a default; a secret is written in no other way.
-Relative paths are relative to the file. A wrong key or value is refused. All of them are told at once, each with what is
-allowed."""
+`manifest-platform config check` checks a file, and `config show` prints it with all defaults. `config schema` prints a JSON
+Schema, with which editors can complete and check the YAML. Write the schema to a file, and name that file in the first line of
+your configuration: `# yaml-language-server: $schema=./manifest_platform.schema.json`.
+
+`${NAME}` takes a value from the environment, and `${NAME:-default}` has a default. This is the only way to write a secret.
+Relative paths are relative to the file. Unknown keys and wrong values are refused. All of them are reported together, each with
+the allowed values."""
 _REFERENCE = {"type": "string", "pattern": r"\$\{"}
 
 
 @dataclass(frozen=True)
 class Key:
-    """A key of a part: its name, what it may be, its default as YAML has it (None: required), and its meaning."""
+    """A key of the configuration: its name, its allowed values, its default as YAML (None: required), and its meaning."""
 
     name: str
     allowed: str
@@ -40,7 +41,7 @@ class Key:
 
 @dataclass(frozen=True)
 class Section:
-    """The keys of a part of the configuration, and the sentence that says what the part is."""
+    """A part of the configuration: its name, its meaning as a sentence, and its keys."""
 
     name: str
     meaning: str
@@ -48,10 +49,10 @@ class Section:
 
 
 def schema() -> dict[str, Any]:
-    """The JSON Schema of a configuration file, with the settings of every installed plug-in.
+    """Returns the JSON Schema of a configuration file, with the settings of all installed plug-ins.
 
-    A number, a truth value or a text of a certain form may be one with `${NAME}` too: what that stands for is known only when
-    the file is read.
+    It also allows a text with `${NAME}` for numbers, booleans and texts with a pattern, because the value of the variable is
+    unknown until the file is read.
     """
     found = Config.model_json_schema()
     _allow_references(found)
@@ -64,7 +65,7 @@ def _allow_references(node: Any) -> None:
             _allow_references(one)
     if not isinstance(node, dict):
         return
-    for key in (one for one in list(node) if one != "propertyNames"):  # keys are taken as they are
+    for key in (one for one in list(node) if one != "propertyNames"):  # names of keys cannot have variables
         _allow_references(node[key])
     if node.get("type") in _SCALARS or (node.get("type") == "string" and "pattern" in node):
         told = {key: node.pop(key) for key in list(node) if key not in ("title", "description", "default")}
@@ -72,7 +73,7 @@ def _allow_references(node: Any) -> None:
 
 
 def reference() -> str:
-    """The reference page, as Markdown: a section for each part, with the settings of the platform's own plug-ins."""
+    """Returns the reference page in Markdown: a section for each part, with the settings of the platform's own plug-ins."""
     lines: list[str] = [*_OPENING.splitlines()]
     for section in sections():
         lines += [
@@ -95,19 +96,19 @@ def _escaped(text: str) -> str:
 
 
 def sections() -> list[Section]:
-    """The parts of the configuration, datasets first, in the order of the models."""
+    """Returns the parts of the configuration, datasets first, in the order of the models."""
     found = Config.model_json_schema()
     return list(_sections("", found, found["$defs"]))
 
 
 def _sections(name: str, node: dict[str, Any], definitions: dict[str, Any]) -> Iterator[Section]:
-    """The section of a part, and those of the parts below it."""
+    """Yields the section of a part, then those of the parts below it."""
     keys: list[Key] = []
     below: list[tuple[str, dict[str, Any]]] = []
     for key, field in node["properties"].items():
         parts = list(_parts(f"{name}.{key}".lstrip("."), field, definitions))
         below += parts
-        allowed = "keys of its own" if parts else _allowed(field, definitions)
+        allowed = "see its section" if parts else _allowed(field, definitions)
         keys.append(Key(key, allowed, _default(key, node, is_part=bool(parts)), field.get("description", "")))
     yield Section(name or "The file", " ".join(node.get("description", "").split()), keys)
     for whole, part in below:
@@ -115,15 +116,15 @@ def _sections(name: str, node: dict[str, Any], definitions: dict[str, Any]) -> I
 
 
 def _default(key: str, node: dict[str, Any], is_part: bool) -> str | None:
-    """The default of a key as YAML has it; None where it is required."""
+    """Returns the default of a key as YAML; None if the key is required."""
     if key in node.get("required", ()):
         return None
     default = node["properties"][key].get("default", {})
-    return "its own" if is_part and default is not None else json.dumps(default)
+    return "defaults of its keys" if is_part and default is not None else json.dumps(default)
 
 
 def _parts(name: str, field: dict[str, Any], definitions: dict[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:
-    """The parts that a field holds, each with its name: several where a plug-in is chosen, a name in capitals for any name."""
+    """Yields the parts of a field with their names: a part for each plug-in; `NAME` in a name stands for any name."""
     field = {**field, **definitions[field["$ref"].rpartition("/")[2]]} if "$ref" in field else field
     if "properties" in field:
         yield name, field
@@ -137,7 +138,7 @@ def _parts(name: str, field: dict[str, Any], definitions: dict[str, Any]) -> Ite
 
 
 def _of_plugin(name: str, part: dict[str, Any]) -> str:
-    """The name of a part, with that of the plug-in which it is for."""
+    """Returns the name of a part, followed by the name of the plug-in that it belongs to."""
     plugin = next((value["const"] for value in part["properties"].values() if "const" in value), None)
     return f"{name} ({plugin})" if plugin else name
 
@@ -147,7 +148,7 @@ def _resolved(field: dict[str, Any], definitions: dict[str, Any]) -> dict[str, A
 
 
 def _allowed(field: dict[str, Any], definitions: dict[str, Any]) -> str:
-    """What a field may be, in words."""
+    """Returns the allowed values of a field, in words."""
     field = _resolved(field, definitions)
     if "const" in field:
         return f"`{field['const']}`"
@@ -166,6 +167,6 @@ def _allowed(field: dict[str, Any], definitions: dict[str, Any]) -> str:
     if kind == "array":
         return f"a list of: {_allowed(field['items'], definitions)}" if "items" in field else "a list"
     if kind == "object":
-        return "a part of its own" if "properties" in field else "keys and values"
+        return "see its section" if "properties" in field else "keys and values"
     words = {"string": "a text", "boolean": "`true`, `false`", "null": "`null`"}
-    return words.get(kind, kind) + (f" like `{field['pattern']}`" if "pattern" in field else "")
+    return words.get(kind, kind) + (f" that matches `{field['pattern']}`" if "pattern" in field else "")

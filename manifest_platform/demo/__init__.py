@@ -1,1 +1,5 @@
-"""A web shop that does not exist: the data that the demo, the tests and the benchmarks load."""
+"""The demo: two stories with invented data, which run the operator's own commands in an empty folder.
+
+Belongs here: the stories (`shop`, `vault`), the invented events (`events`), and the servers that the demo starts. Tests and
+benchmarks load the same events.
+"""

@@ -1,7 +1,7 @@
-"""DynamoDB Local: Amazon's own program for trying out DynamoDB without an account, for the demo and the tests.
+"""Runs DynamoDB Local, Amazon's own program to try DynamoDB without an account, for the demo and the tests.
 
-Belongs here: running it. It is fetched from Maven Central, once a user (some 49 MB, half a minute or more), taken only with the
-hashes of its list, and keeps its tables in memory. It lacks point-in-time recovery and encryption settings.
+It is downloaded from Maven Central once for each user (about 49 MB), and verified against a list of hashes. It keeps its tables
+in memory. It has no point-in-time recovery and no encryption settings.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ REGION = "eu-west-1"
 
 @dataclass(frozen=True)
 class DynamoDbLocal:
-    """A running DynamoDB Local: where it listens, and the environment in which AWS clients may talk to it."""
+    """A running DynamoDB Local. `endpoint`: its URL."""
 
     endpoint: str
 
     @property
     def environment(self) -> dict[str, str]:
-        """The variables that AWS clients need here: credentials that are anything, and none of the user's own settings."""
+        """The environment variables for AWS clients: dummy credentials, and none of the user's own AWS settings."""
         return {
             "AWS_ACCESS_KEY_ID": "local",
             "AWS_SECRET_ACCESS_KEY": "local",
@@ -42,7 +42,7 @@ class DynamoDbLocal:
         }
 
     def store(self, table: str) -> str:
-        """What `manifest.store` is to say for a table of this server."""
+        """Returns the value of `manifest.store` for a table of this server."""
         return f"dynamodb://{table}?region={REGION}&endpoint={self.endpoint}"
 
 
@@ -50,8 +50,8 @@ class DynamoDbLocal:
 def dynamodb_local(log: Path) -> Generator[DynamoDbLocal]:
     """Runs DynamoDB Local, its tables in memory, until the block ends. Its output goes to `log`. Raises ServerFailed.
 
-    It listens on this machine's loopback address alone. The program has no option for that and takes every address, for whoever
-    can reach the machine: so it is not started by its own main class, but by calls into its Java process.
+    It listens on the loopback address only. The program's main class has no option for that, and would listen on all addresses
+    of the machine. So the server is started by calls into its Java process instead.
     """
     from py4j.protocol import Py4JError
 
@@ -66,7 +66,7 @@ def dynamodb_local(log: Path) -> Generator[DynamoDbLocal]:
 
 
 def _listen(java: JavaGateway, port: int) -> None:
-    """Starts the server within a Java process."""
+    """Starts the server in a Java process, on the loopback address."""
     options = ["-inMemory", "-sharedDb", "-disableTelemetry", "-port", str(port)]
     arguments = java.new_array(java.jvm.java.lang.String, len(options))
     for place, option in enumerate(options):
@@ -82,7 +82,7 @@ def _listen(java: JavaGateway, port: int) -> None:
 
 @contextmanager
 def _java_process(log: Path) -> Generator[JavaGateway]:
-    """A Java process with DynamoDB Local's classes, which ends with the block, or with this process."""
+    """Starts a Java process with DynamoDB Local's classes. It ends with the block, or with this process."""
     from py4j.java_gateway import GatewayParameters, JavaGateway, launch_gateway
 
     folder = jars()
@@ -107,14 +107,14 @@ def _java_process(log: Path) -> Generator[JavaGateway]:
             yield gateway
         finally:
             gateway.close()
-            process.kill()  # its tables are in memory: there is nothing to end well
+            process.kill()  # its tables are in memory: there is nothing to save
             process.wait()
 
 
 def jars() -> Path:
-    """The folder with the program's files, fetched on first use and verified on each.
+    """Returns the folder with the program's files, which are downloaded on the first use and verified on every use.
 
-    Safe with several processes at once. Raises ServerFailed.
+    Safe for concurrent processes. Raises ServerFailed if the files cannot be downloaded or verified.
     """
     with kept(DYNAMODB_LOCAL) as folder:
         try:

@@ -1,6 +1,6 @@
-"""Enriched runs of an invented web shop: real in shape, the same for the same seed.
+"""Enriched runs of an invented web shop, in the real format of Snowplow. The same seed gives the same bytes.
 
-Belongs here: the events and their entities, good and deliberately bad. The entities' schemas lie in `SCHEMAS`.
+Belongs here: the events and their entities, good ones and deliberately bad ones. The schemas of the entities are in `SCHEMAS`.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ SCHEMAS = Path(__file__).parent / "schemas"
 """The Iglu schemas of the shop's own entities, as `<vendor>/<name>/jsonschema/<version>`."""
 
 WINDOW = timedelta(minutes=10)
-"""A run holds what the collector received in this time before the run's own."""
+"""The time span of a run: its events were received in this time before the run's own time."""
 
 _LINE = (
     "app_id platform etl_tstamp collector_tstamp dvce_created_tstamp event event_id txn_id name_tracker v_tracker "
@@ -109,7 +109,7 @@ _VENDORS = {
 
 @dataclass(frozen=True)
 class WrittenRun:
-    """A run that was written: where, and how many of its lines are good and bad events."""
+    """A run that was written: its URI, and the numbers of good and bad lines."""
 
     uri: str
     good: int
@@ -128,11 +128,11 @@ def write_run(
     gzip: bool = False,
     parts: int = 1,
 ) -> WrittenRun:
-    """Writes the run of a time under a root, its marker `_SUCCESS` last; the same bytes for the same arguments.
+    """Writes a run into a root, its marker `_SUCCESS` last. The same arguments give the same bytes.
 
-    It has `events` events and, among them, `bad_lines` lines that are none, of every kind in turn. `corrupt` breaks nine
-    of ten events as well. Without `evolved`, only the first versions of the schemas occur; with it, all. `run_time` is
-    in UTC and whole seconds. Event ids are distinct, also from those of other times and seeds.
+    `run_time`: in UTC, whole seconds. `events`: the number of events; `bad_lines`: the number of additional broken lines, of
+    every kind in turn. `corrupt`: also breaks nine of ten events. `evolved`: uses all versions of the schemas, instead of the
+    first versions only. `parts`: the number of files. Event ids are unique, also across run times and seeds.
     """
     name = f"run={run_time:%Y-%m-%d-%H-%M-%S}"
     uri = storage.as_uri(f"{root}/{name}")
@@ -172,7 +172,7 @@ def _write(uri: str, data: bytes) -> None:
 
 
 def _events(rng: random.Random, end: datetime, evolved: bool) -> Iterator[list[str]]:
-    """The fields of events for ever: visit after visit, each of some events in the window before `end`."""
+    """Yields the fields of events without end: visit after visit, each with some events in the window before `end`."""
     etl = _timestamp(end + timedelta(seconds=rng.randrange(5, 60), milliseconds=rng.randrange(1000)))
     while True:
         new_versions = evolved and rng.random() < 0.5
@@ -205,7 +205,7 @@ class _Visitor:
 
 @cache
 def _visitor(number: int) -> _Visitor:
-    """One of the shop's visitors, the same in every run."""
+    """A visitor of the shop, with the same properties in every run."""
     rng = random.Random(number)  # noqa: S311
     country, region, city, zip_code, latitude, longitude, zone, language = rng.choice(_CITIES)
     device, agent, browser, version, engine, system, maker, width, height = rng.choice(_DEVICES)
@@ -341,7 +341,7 @@ def _open_page(rng: random.Random, visit: list[str], user: dict[str, Any] | None
 
 
 def _happen(rng: random.Random, fields: list[str], kind: str, received: datetime, new_version: bool) -> None:
-    """Makes the visit's fields those of one event."""
+    """Sets the fields of a visit to those of one event."""
     waited = timedelta(hours=rng.randrange(1, 48)) if rng.random() < 0.01 else timedelta()
     waited += timedelta(milliseconds=rng.randrange(20, 1_500))
     sent = received + timedelta(milliseconds=rng.randrange(-2_000, 2_000))  # by a clock that is not the collector's
@@ -415,7 +415,7 @@ def _timestamp(time: datetime) -> str:
 
 
 def _with(field: str, change: Callable[[str], str]) -> Callable[[list[str]], str]:
-    """A way to break an event: one field changed."""
+    """Returns a function that breaks an event by changing one field."""
     at = _AT[field]
     return lambda fields: "\t".join([*fields[:at], change(fields[at]), *fields[at + 1 :]])
 
@@ -429,4 +429,4 @@ _BREAKERS: tuple[Callable[[list[str]], str], ...] = (
     _with("contexts", lambda text: text.replace('"tags":', '"tags":7,"labels":')),
     _with("contexts", lambda text: text[:-2]),
 )
-"""Too few fields, no tabs, bad timestamp, no id, unknown schema, entity that does not fit its schema, broken JSON."""
+"""The ways to break an event: few fields, no tabs, invalid time, no id, unknown schema, invalid entity, broken JSON."""

@@ -1,6 +1,6 @@
-"""The demo: a story of one of the sources, told by the operator's own commands in the folder where it is started.
+"""Runs the demo: the story of a source, with the operator's own commands, in the current folder.
 
-The manifest is kept in SQLite, or in DynamoDB Local, which runs as long as the demo does.
+The manifest is in SQLite, or in DynamoDB Local, which runs only during the demo.
 """
 
 from __future__ import annotations
@@ -33,11 +33,14 @@ STORIES: dict[str, ModuleType] = {"snowplow": shop, "veeva": vault}
 STORES = ("sqlite", "dynamodb")
 TABLE = "manifest-platform-demo"
 EXPECTED = (DemoFailed, ServerFailed, config.ConfigError)
-"""What may keep a story from being told."""
+"""The expected errors of the demo, whose message is enough."""
 
 
 def tell(pipeline: str, store: str, day: date | None = None) -> Path:
-    """Tells a story of a day (one just over), from a fresh start; its directory. Raises MissingExtra, or what EXPECTED has."""
+    """Removes an earlier demo, then runs a story; returns its directory. `day`: of the story's data, by default two days ago.
+
+    Raises MissingExtra if an extra is not installed, or an error of EXPECTED.
+    """
     extras.need("pyspark", "pyarrow", "duckdb")
     storage.withhold(0o077)
     story = STORIES[pipeline]
@@ -55,7 +58,7 @@ def tell(pipeline: str, store: str, day: date | None = None) -> Path:
 
 
 def remove(pipeline: str) -> list[Path]:
-    """Removes what a story left, on every store, and says where that was. Raises what EXPECTED has."""
+    """Removes the files of a story, for every store, and returns their directories. Raises an error of EXPECTED."""
     story = STORIES[pipeline]
     there = os.environ.get(HOME_VARIABLE)
     homes: list[Path] = []
@@ -69,25 +72,25 @@ def remove(pipeline: str) -> list[Path]:
 
 
 def land() -> str:
-    """Lands one more run of the web shop where its story was told; its name. Raises what EXPECTED has."""
+    """Writes one more run of the web shop into the demo's landing root, and returns its name. Raises an error of EXPECTED."""
     storage.withhold(0o077)
     return shop.land(home_of(shop.CONFIGURATION, shop.FOLDER, shop.DATASET), datetime.now(UTC))
 
 
 def _folder(story: ModuleType, store: str) -> str:
-    """Where a story is told, unless the environment says otherwise: on another store, beside the one to look around in."""
+    """Returns the default folder of a story: a folder of its own for each store."""
     return story.FOLDER if store == STORES[0] else f"{story.FOLDER}-{store}"
 
 
 def _tell_on_dynamodb(story: ModuleType, home: Path, day: date) -> None:
     with stage(home):
-        typer.echo("Starting DynamoDB Local; the first time, it is fetched from Maven Central.")
+        typer.echo("Starting DynamoDB Local. The first time, it is downloaded from Maven Central.")
         with dynamodb_local(home / "dynamodb.log") as server:
             os.environ.update(server.environment)
             os.environ[config.VARIABLE] = str(configuration_with(story.CONFIGURATION, server.store(TABLE), home))
-            say("The manifest is to be in a DynamoDB table, so that has to be made, once.")
+            say("The manifest will be in a DynamoDB table. Create it once:")
             type_("manifest-platform store create")
             story.tell(home, day)
     again = f"{program('manifest-platform')} demo"
-    typer.echo(f"  {again:<32} the same on SQLite, to look around in (this table, {TABLE}, is gone)")
+    typer.echo(f"  {again:<32} the same on SQLite, to explore afterward (this table, {TABLE}, is gone)")
     typer.echo("  manifest.store: dynamodb://TABLE?region=eu-west-1     in your configuration, for a table of your account")

@@ -1,6 +1,6 @@
-"""A server program of this machine for as long as a block runs: a free local port, start, readiness, end.
+"""Runs server programs on this machine for the demo and the tests: a free port, start, readiness, end.
 
-Belongs here: what every server that the demo or the tests start has in common, and where what they download is kept.
+Belongs here: what all these servers have in common, and the cache for downloads. Does not belong here: a certain server.
 """
 
 from __future__ import annotations
@@ -15,18 +15,18 @@ from contextlib import contextmanager
 from pathlib import Path
 
 START_S = 30
-"""How long a server may take until it listens."""
+"""The most seconds until a server must listen."""
 STOP_S = 10
-"""How long a server may take to end by itself."""
+"""The most seconds in which a server must end, before it is killed."""
 
 
 class ServerFailed(RuntimeError):
-    """A server could not be fetched, built or started; the message says why, in the failing program's own words."""
+    """A server could not be downloaded, built or started. The message quotes the program that failed."""
 
 
 @contextmanager
 def kept(name: str) -> Generator[Path]:
-    """A place in the user's cache directory, under a lock that other processes of the machine honour, to be filled once."""
+    """Yields a path in the user's cache, under a lock between processes. If nothing exists there, the caller creates it."""
     cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "manifest-platform"
     cache.mkdir(parents=True, exist_ok=True)
     with (cache / f"{name}.lock").open("w") as lock:
@@ -35,7 +35,7 @@ def kept(name: str) -> Generator[Path]:
 
 
 def free_port() -> int:
-    """A local port that nothing listens on."""
+    """Returns a local port that is free."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         return free.getsockname()[1]
@@ -45,9 +45,9 @@ def free_port() -> int:
 def running(
     command: Sequence[str | Path], port: int, log: Path, environment: Mapping[str, str], start_s: float = START_S
 ) -> Generator[None]:
-    """Runs a server until the block ends; the block begins when it listens on its port. Its output goes to `log`.
+    """Starts a server, waits until it listens on its port, and ends it with the block. Its output goes to `log`.
 
-    Raises ServerFailed with the end of that output where it does not listen within so many seconds.
+    Raises ServerFailed with the end of that output if the server does not listen within `start_s` seconds.
     """
     with log.open("wb") as output:
         process = subprocess.Popen(command, env=dict(environment), stdout=output, stderr=subprocess.STDOUT)

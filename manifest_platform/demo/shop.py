@@ -1,4 +1,4 @@
-"""The story of the web shop: ten runs from landing to warehouse and catalog, one of them broken, one of them late."""
+"""The story of the web shop: ten runs, from landing to warehouse and catalog. One is broken, one arrives late."""
 
 from __future__ import annotations
 
@@ -20,71 +20,81 @@ from manifest_platform.sources.snowplow.settings import FEED
 CONFIGURATION, FOLDER = config.DEFAULT_FILE, ".demo"
 DATASET = "acme"
 DAYS_AGO = 2
-"""How long ago the story's day is, where none is told: it is long over, and Dagster's pages show it."""
+"""The days between the story's day and today: the day is over, so that it can be merged, and Dagster still shows it."""
 NOON, STEP = time(12, tzinfo=UTC), timedelta(minutes=10)
 RUNS, LATE, BROKEN, MORE = 10, 3, 5, 3
 EVENTS, BAD_LINES = 2_000, 12
 NEW_SCHEMAS = ("com.acme/user/jsonschema/1-1-0", "com.acme/link_click/jsonschema/1-0-1")
-"""What the shop's newest version sends, and nobody has published when its first events land."""
+"""The schemas that the newest version of the shop uses, and that are not yet published when its first events land."""
 
 LEDGER = "SELECT regexp_extract(item, 'run=.*') AS run, late, applied_at FROM manifest_platform.ledger ORDER BY applied_at"
-MERGED = "SELECT dt, count(*) AS events, count(DISTINCT event_id) AS different FROM events GROUP BY ALL ORDER BY ALL"
+MERGED = "SELECT dt, count(*) AS events, count(DISTINCT event_id) AS distinct_ids FROM events GROUP BY ALL ORDER BY ALL"
 QUESTION = "SELECT event_name, count(*) AS events FROM events GROUP BY ALL ORDER BY ALL"
 
 
 def day_before(now: datetime) -> date:
-    """The day of a story that is told now."""
+    """Returns the default day of the story."""
     return now.date() - timedelta(days=DAYS_AGO)
 
 
 def tell(home: Path, day: date) -> None:
-    """Tells the story of a day in the demo's directory. Raises DemoFailed where it does not go so."""
+    """Runs the story in the demo's directory, with data of `day`. Raises DemoFailed if a command ends in an unexpected way."""
     registry, landing = home / "schemas", _landing(home)
     bad, late = run_name(day, BROKEN), run_name(day, LATE)
     _set_up(registry, landing, day)
 
-    say("Discovery looks at the landing directory and registers the runs that are complete.")
+    say(
+        "1. Discover. A run is complete when its marker _SUCCESS has landed. Discovery lists the landing root and registers the"
+        " complete runs in the manifest, the log of all that happens to them."
+    )
     type_("manifest-platform discover")
-    say("A drain shreds what is ready, in one Spark job, and loads it strictly in order.")
+    say(
+        "2. Drain. It shreds all registered runs in one Spark job, which writes typed Parquet files for each table. Then it"
+        " loads them into the warehouse: strictly in order, each in one transaction."
+    )
     type_("manifest-platform drain", Exit.BLOCKED)
     say(
-        f"{bad} cannot be parsed: more than a third of its events carry entities whose schemas no registry has."
-        " Nothing behind it is loaded, though it is shredded and ready. What the operator sees, and what the warehouse has:"
+        f"3. A failure. {bad} failed: more than a third of its events use schemas that are not in the registry. It blocks the"
+        " feed: the later runs are shredded, but they are not loaded, because order matters. The status shows the reason and"
+        " the command to run next, and the warehouse's ledger shows which runs are loaded."
     )
     type_("manifest-platform status", Exit.BLOCKED)
     type_(f'manifest-platform sql "{LEDGER}"')
 
-    say("The operator mends the cause, here by publishing the schemas that are missing, and types the printed command.")
+    say("4. Recovery. The operator publishes the missing schemas, runs the printed command, and drains again.")
     for schema in NEW_SCHEMAS:
         typer.echo(f"  publishing iglu:{schema}")
         shutil.copy(SCHEMAS / schema, registry / schema)
     type_(_printed_command(bad))
     type_("manifest-platform drain")
 
-    say(f"Only now does {late} arrive, behind the watermark. It is not lost: it comes in next, marked as late.")
+    say(
+        f"5. A late run. {late} arrives only now, although later runs are loaded. It is not lost: the next drain loads it, and"
+        " marks it as late."
+    )
     _write(landing, day, LATE)
     type_("manifest-platform discover")
     type_("manifest-platform drain")
-    say("Nothing is left to do. Doing it again does nothing, and says so (exit code 4).")
+    say("6. Drain again. All runs are loaded, so nothing happens: a drain can be repeated at any time. The exit code is 4.")
     type_("manifest-platform drain", Exit.NOTHING)
 
-    say("The warehouse has these tables,")
+    say("7. The result. The warehouse has a table for events, one for each type of entity, and one for bad rows:")
     with Pipeline(config.load(), DATASET) as pipeline:
         for table, rows in pipeline.warehouse.row_counts().items():
             typer.echo(f"  {DATASET}.{table:<44}{rows:>8,} rows")
-    say("and its ledger these runs, in the order in which they were applied, each once:")
+    say("The ledger has each run once, in the order in which they were loaded:")
     type_(f'manifest-platform sql "{LEDGER}"')
     _tell_of_merging()
 
 
 def tell_what_next(home: Path, day: date) -> None:
-    """What one may look at afterwards; some of it has only just landed, so that there is something to see in Dagster."""
+    """Prints commands to try next, and lands a few more runs, so that Dagster has something to load."""
     now = datetime.now(UTC)
     for number in range(MORE):
         land(home, now - number * STEP)
     typed = program("manifest-platform")
-    typer.echo(f"  {ui_command(CONFIGURATION):<32} the same in Dagster, which loads {MORE} runs that landed just now")
-    typer.echo(f"  {f'{typed} demo --land':<32} lands one more, to be seen loading there")
+    typer.echo(f"  {ui_command(CONFIGURATION):<32} shows the same in Dagster, which loads {MORE} runs that have just landed")
+    typer.echo(f"  {f'{typed} demo --land':<32} lands one more run; watch Dagster load it")
     typer.echo(f'  {typed} sql "{QUESTION}"')
     typer.echo(f"  {typed} status")
     typer.echo(f"  {typed} merge explain events {day}")
@@ -92,21 +102,21 @@ def tell_what_next(home: Path, day: date) -> None:
 
 def _tell_of_merging() -> None:
     say(
-        "Shredding wrote a small file for each table and run. Their day is long over, so one merge run does all there is to do:"
-        " it registers them, closes the day, merges its files in one Spark job, and shows readers the merged ones."
+        "8. Merge. Shredding wrote a small Parquet file for each table and run. A merge run replaces them by larger files: the"
+        " day is over, so it closes the partition, merges its files in one Spark job, and publishes the result to the catalog."
     )
     type_("manifest-platform merge run")
     type_("manifest-platform merge status")
-    say("Each merged file stands for the small ones with ids in a range; the ranges of a partition form one chain from 0.")
+    say("Each merged file replaces a range of small files. The ranges of a partition form a chain without gaps, from 0.")
     type_("manifest-platform merge show ranges --table events")
-    say("Whoever reads the table gets exactly these files.")
+    say("Readers of the published table get exactly these files, so each event once:")
     type_(f'manifest-platform merge query "{MERGED}"')
 
 
 def land(home: Path, now: datetime) -> str:
-    """Lands one more run, of this moment; its name. Raises DemoFailed where no demo was told."""
+    """Writes one more run, with the time `now`, and returns its name. Raises DemoFailed if no demo has run here."""
     if not (home / MARKER).exists():
-        raise DemoFailed(f"{home} has no demo to land a run of: tell it first, as {program('manifest-platform')} demo")
+        raise DemoFailed(f"{home} has no demo to land a run for: run {program('manifest-platform')} demo first")
     written = write_run(_landing(home), now.replace(microsecond=0), EVENTS, seed=1, bad_lines=BAD_LINES, parts=2)
     return written.uri.rpartition("/")[2]
 
@@ -123,7 +133,7 @@ def _set_up(registry: Path, landing: Path, day: date) -> None:
         if number != LATE:
             _write(landing, day, number)
     (landing / stray(day)).mkdir()
-    typer.echo(f"{RUNS - 1} runs of {EVENTS:,} events of a web shop have landed in {landing}.")
+    typer.echo(f"{RUNS - 1} runs with {EVENTS:,} events each, of an invented web shop, have landed in {landing}.")
 
 
 def _write(landing: Path, day: date, number: int) -> None:
@@ -133,12 +143,12 @@ def _write(landing: Path, day: date, number: int) -> None:
 
 
 def run_name(day: date, number: int) -> str:
-    """The name of a day's n-th run, from 0."""
+    """Returns the name of the n-th run of a day, counted from 0."""
     return f"run={_time(day, number):%Y-%m-%d-%H-%M-%S}"
 
 
 def stray(day: date) -> str:
-    """A directory beside the runs that is none."""
+    """Returns the name of a directory among the runs that is no run."""
     return f"run={day}-copy-of-yesterday"
 
 
@@ -147,9 +157,9 @@ def _time(day: date, number: int) -> datetime:
 
 
 def _printed_command(bad: str) -> str:
-    """The command that the blocked drain and the status have printed."""
+    """Returns the command that the blocked drain and the status have printed."""
     with Pipeline(config.load(), DATASET) as pipeline:
         verdict = pipeline.manifest.next(FEED, LOAD)
     if not isinstance(verdict, Blocked):
-        raise DemoFailed(f"the load was to be blocked by {bad}, and is not: {verdict}")
+        raise DemoFailed(f"{bad} should block the feed, but does not: {verdict}")
     return command_of(verdict.remedy)

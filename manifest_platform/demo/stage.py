@@ -1,7 +1,7 @@
-"""The demo's stage: its directory, the configuration that points there, and how commands are typed in a story.
+"""The parts that the stories share: the demo's directory, its configuration, and running commands.
 
-Belongs here: what the stories share. What is typed (`$ manifest-platform …`) is run as the command line runs it, within this
-process, so that one Spark session serves all.
+A command (`$ manifest-platform …`) runs exactly as on the command line, but in this process, so that all commands share one
+Spark session.
 """
 
 from __future__ import annotations
@@ -26,24 +26,24 @@ from manifest_platform.cli.output import WIDTH
 from manifest_platform.sources.snowplow.settings import SnowplowSettings
 
 HOME_VARIABLE = "MANIFEST_PLATFORM_DEMO"
-"""Where the demo lives: the variable that its configurations refer to as well."""
+"""The environment variable with the demo's directory. The demo's configuration files use it too."""
 MARKER = "made-by-the-demo"
-"""A file that says that a directory is the demo's, and may be removed."""
+"""A file that marks a directory as the demo's, so that it may be removed."""
 
 
 DAGSTER_HOME = Path(".dagster_home")
-"""The folder of Dagster's instance on which the demo's data are looked at."""
+"""The folder of the Dagster instance that shows the demo's data."""
 
 
 class DemoFailed(RuntimeError):
-    """The demo cannot be told, or did not go as it is told."""
+    """The demo cannot run here, or a command of it ended in an unexpected way."""
 
 
 def home_of(file: str, folder: str, dataset: str) -> Path:
-    """A story's directory, `folder` of the current one unless the environment names another.
+    """Returns a story's directory: the one of HOME_VARIABLE, else `folder` in the current folder.
 
-    Points the story's configuration at it: the file of that name here, else the package's. Raises DemoFailed if that reaches
-    beyond it.
+    Sets the environment variables of the configuration: the file `file` in the current folder, else the package's. Raises
+    DemoFailed if this configuration names another dataset, or a place outside the demo's directory.
     """
     home = Path(os.environ.get(HOME_VARIABLE) or folder).absolute()
     here = Path(file).absolute()
@@ -60,15 +60,15 @@ def home_of(file: str, folder: str, dataset: str) -> Path:
     outside = [place for place in places if not Path(place).is_relative_to(home)]
     if outside or list(settings.datasets) != [dataset]:
         raise DemoFailed(
-            f"{here} is not the demo's (only dataset {dataset}, everything under {home}): it has"
-            f" {', '.join(outside) or ', '.join(settings.datasets)}. The demo touches nobody's data: start it in an empty"
-            f" folder, or put the demo's file back and name yours in {config.VARIABLE}"
+            f"{here} is not the demo's file, which has only dataset {dataset}, and all places under {home}. Yours has"
+            f" {', '.join(outside) or ', '.join(settings.datasets)}. The demo never touches other data. Run it in an empty"
+            " folder"
         )
     return home
 
 
 def lay_out(file: str) -> None:
-    """Puts a story's configuration into this folder, and that of Dagster's instance into DAGSTER_HOME, where they are not."""
+    """Copies a story's configuration into this folder, and that of Dagster's instance into DAGSTER_HOME, unless they exist."""
     for name, place in ((file, Path(file)), ("dagster.yaml", DAGSTER_HOME / "dagster.yaml")):
         if not place.exists():
             place.parent.mkdir(mode=0o700, exist_ok=True)
@@ -77,23 +77,23 @@ def lay_out(file: str) -> None:
 
 
 def clean(home: Path, file: str | None = None) -> None:
-    """Removes a directory that an earlier demo made; and `file`, the configuration, where it is as the demo wrote it.
+    """Removes the directory of an earlier demo, and the configuration `file` if nobody has changed it.
 
-    Raises DemoFailed for a directory that no demo made.
+    Raises DemoFailed if the directory was not made by a demo.
     """
     here = Path(file) if file else None
     if here and here.exists() and not here.samefile(own := carried(here.name)) and here.read_bytes() == own.read_bytes():
         here.unlink()
     if not home.exists():
         return
-    strange = [path.name for path in home.iterdir() if not path.name.startswith("manifest.db")]  # `status` makes that one
+    strange = [path.name for path in home.iterdir() if not path.name.startswith("manifest.db")]  # `status` creates that file
     if strange and not (home / MARKER).exists():
         raise DemoFailed(f"{home} was not made by the demo (no {MARKER} in it); remove it yourself, or set {HOME_VARIABLE}")
     shutil.rmtree(home)
 
 
 def configuration_with(file: str, store: str, home: Path) -> Path:
-    """A story's configuration with another store, as a file in the demo's directory."""
+    """Writes a story's configuration with another store into the demo's directory, and returns its path."""
     settings = yaml.safe_load(Path(file).read_text())
     settings["manifest"]["store"] = store
     settings["spark"]["conf"] = config.load(file).spark.conf
@@ -103,7 +103,7 @@ def configuration_with(file: str, store: str, home: Path) -> Path:
 
 
 def program(name: str) -> str:
-    """How a program of this installation is typed here: by its name where the PATH leads to it, else by its path."""
+    """Returns the way to type a program of this installation: its name if the PATH finds it, else its path."""
     own = Path(sys.executable).with_name(name)
     if shutil.which(name) == str(own):
         return name
@@ -111,7 +111,7 @@ def program(name: str) -> str:
 
 
 def ui_command(file: str) -> str:
-    """The command that shows a story in Dagster: the repository's own there, else Dagster's."""
+    """Returns the command that shows a story in Dagster: `make ui` in the repository, else `dagster dev`."""
     others = file != config.DEFAULT_FILE
     if carried(file).samefile(file):
         return f"make ui{' PIPELINE=veeva' if others else ''}"
@@ -121,22 +121,22 @@ def ui_command(file: str) -> str:
 
 @contextmanager
 def stage(home: Path) -> Generator[None]:
-    """The demo's directory, made for the story; says how long that took."""
+    """Creates the demo's directory for the block, then prints how long the story took."""
     begun = time.monotonic()
     home.mkdir(parents=True)
     (home / MARKER).touch()
     yield
-    say(f"Done in {time.monotonic() - begun:.0f} s. Next, try")
+    say(f"Done in {time.monotonic() - begun:.0f} s. Try these commands next:")
 
 
 def type_(command: str, expected: Exit = Exit.DONE) -> None:
-    """Shows a command as an operator types it, and runs it. Raises DemoFailed where it ends otherwise than expected."""
+    """Prints a command as an operator types it, and runs it. Raises DemoFailed if its exit code is not the expected one."""
     typer.secho(f"\n$ {command}", bold=True)
     code = cli.main(shlex.split(command)[1:])
     if code != expected:
-        raise DemoFailed(f"`{command}` ended with {code}, and {int(expected)} was to be expected")
+        raise DemoFailed(f"`{command}` ended with exit code {code}, expected: {int(expected)}")
 
 
 def say(text: str) -> None:
-    """A sentence of the story."""
+    """Prints a paragraph of the story."""
     typer.secho(f"\n{textwrap.fill(text, WIDTH)}", fg="cyan")

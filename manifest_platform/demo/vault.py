@@ -1,7 +1,7 @@
-"""The story of a vault: a day of windows, one published late, one that fails, and a snapshot of noon, loaded in full.
+"""The story of a vault: a day of windows, of which one is published late and one fails, and a full load of a snapshot.
 
-The Vault is a fake one of this package, a server of this process. At the end the warehouse's tables are held against the
-vault's own history, which knows nothing of archives, Parquet and SQL.
+The Vault is the package's own fake Vault, a server in this process. At the end, the story compares the warehouse's tables with
+the vault's own history, which is computed without archives, Parquet and SQL.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ from manifest_platform.warehouse.engines.engine import Engine
 CONFIGURATION, FOLDER = "manifest_platform_veeva.yaml", ".demo-veeva"
 DATASET = "vault"
 DAYS_AGO = 2
-"""How long ago the story's day is, where none is told: Dagster's pages show it, and the fake Vault's next day is over too."""
+"""The days between the story's day and today: Dagster still shows it, and the fake Vault's next day is over too."""
 LATE, BROKEN = timedelta(hours=6, minutes=30), timedelta(hours=17, minutes=45)
-"""When the windows of changes end that come late and that fail, from midnight."""
+"""The stop times, from midnight, of the window that is late and of the window that fails."""
 URL = "MANIFEST_PLATFORM_VAULT"
-"""The variable by which the configuration finds the Vault."""
+"""The environment variable with the Vault's address, which the configuration uses."""
 
 PRODUCTS = 'SELECT "id", "name__v", "modified_date__v" FROM product__v ORDER BY "modified_date__v" DESC LIMIT 5'
 LEDGER = (
@@ -43,52 +43,52 @@ LEDGER = (
 
 @dataclass(frozen=True)
 class Day:
-    """The day of the story: a vault's first, from midnight UTC."""
+    """The day of the story: the vault's first day, from midnight UTC."""
 
     begin: datetime
 
     @classmethod
     def of(cls, day: date) -> Self:
-        """The story's times on a day."""
+        """Returns the day that begins at midnight UTC of a date."""
         return cls(datetime.combine(day, time(0, tzinfo=UTC)))
 
     @property
     def noon(self) -> datetime:
-        """When the snapshot is made that is loaded at the end."""
+        """The time of the snapshot that is loaded in full at the end of the story."""
         return self.begin + timedelta(hours=12)
 
     @property
     def end(self) -> datetime:
-        """The midnight after it."""
+        """The midnight at the end of the day."""
         return self.begin + timedelta(days=1)
 
     @property
     def snapshot(self) -> str:
-        """The snapshot of noon."""
+        """The name of the snapshot of noon."""
         return f"full/date={self.noon:%Y-%m-%dT%H%M}"
 
     @property
     def late_file(self) -> str:
-        """The file of changes that is published late, as the Vault calls it."""
+        """The Vault's name of the file of changes that is published late."""
         return f"incr/{self.begin + LATE:%Y-%m-%dT%H:%MZ}"
 
     def window(self, end: timedelta) -> str:
-        """The window of changes that ends at a time."""
+        """Returns the name of the window of changes that ends at a time of the day."""
         return f"incr/stoptime={self.begin + end:%Y%m%d%H%M}"
 
     def simulated(self) -> Simulation:
-        """The vault's history: a day with changes of its schema, and a quarter of an hour in which nothing happens."""
+        """Returns the vault's history: a day with schema changes, and one quarter of an hour without any change."""
         script = schema_changes(add_field=12, add_object=24, drop_field=36, drop_object=60)
         return Simulation(seed=1, begin=self.begin, rows=200, changes=(20, 100), quiet={7}, script=script)
 
 
 def day_before(now: datetime) -> date:
-    """The day of a story that is told now."""
+    """Returns the default day of the story."""
     return now.date() - timedelta(days=DAYS_AGO)
 
 
 def tell(home: Path, day: date) -> None:
-    """Tells the story of a day in the demo's directory. Raises DemoFailed where it does not go so."""
+    """Runs the story in the demo's directory, with data of `day`. Raises DemoFailed if a command ends in an unexpected way."""
     times = Day.of(day)
     simulation = times.simulated()
     (home / "landing").mkdir()
@@ -96,7 +96,7 @@ def tell(home: Path, day: date) -> None:
     settings = VaultSettings(full_hour_utc=times.noon.hour, log_stops=[times.end], full_delay=delay)
     with FakeVault(simulation, clock, settings) as vault:
         os.environ[URL], os.environ["VAULT_PASSWORD"] = vault.url, vault.settings.password
-        typer.echo(f"A fake Vault listens on {vault.url}; by its clock it is {vault.now:%Y-%m-%d %H:%M} UTC, of its first day.")
+        typer.echo(f"A fake Vault listens on {vault.url}. Its clock shows {vault.now:%Y-%m-%d %H:%M} UTC, on its first day.")
         _begin()
         vault.now = times.end + delay
         vault.inject(Fault("unpublished", window=times.late_file))
@@ -106,9 +106,9 @@ def tell(home: Path, day: date) -> None:
 
 
 def tell_what_next(_home: Path, _day: date) -> None:
-    """What one may look at afterwards."""
+    """Prints commands to try next."""
     typed = program("manifest-platform")
-    typer.echo(f"  {ui_command(CONFIGURATION):<32} the same in Dagster")
+    typer.echo(f"  {ui_command(CONFIGURATION):<32} shows the same in Dagster")
     typer.echo(f"  export {config.VARIABLE}={CONFIGURATION}")
     typer.echo(f"  {typed} sql '{PRODUCTS}'")
     typer.echo(f"  {typed} status")
@@ -116,9 +116,9 @@ def tell_what_next(_home: Path, _day: date) -> None:
 
 
 def _begin() -> None:
-    say("What it has published is captured: downloaded, verified against its checksums and counts, and registered.")
+    say("1. Capture. It downloads the published files, verifies their checksums and counts, and registers them.")
     type_("manifest-platform capture")
-    say("Windows of changes mean nothing without a snapshot that they follow. The platform says so, and loads none.")
+    say("2. The first load. Changes can only be loaded after a snapshot, so the platform asks for a full load first.")
     type_("manifest-platform full status", Exit.BLOCKED)
     type_('manifest-platform full begin latest --reason "the first load"')
     type_("manifest-platform drain")
@@ -126,37 +126,40 @@ def _begin() -> None:
 
 def _go_through_the_day(vault: FakeVault, times: Day) -> None:
     late, broken = times.window(LATE), times.window(BROKEN)
-    say(f"A day goes by. The Vault fails to publish {late}, and goes on behind it; so does the capture.")
+    say(f"3. A gap. A day passes. The Vault fails to publish {late}, but publishes all later windows, which are captured.")
     type_("manifest-platform capture")
-    say(f"Somebody opens a file of {broken} with a spreadsheet, and saves it.")
+    say(f"Meanwhile, a person opens a file of {broken} with a spreadsheet program, and saves it.")
     file, original = _spoil(broken)
-    say("Nothing is loaded over the window that is missing: what came later would be undone by it when it comes.")
+    say(
+        "The drain stops at the missing window. If it loaded later windows first, the missing one would overwrite newer rows"
+        " when it arrives."
+    )
     type_("manifest-platform drain", Exit.BLOCKED)
-    say("Hours later the Vault publishes it after all. The day goes on, as far as the spoilt window.")
+    say("4. A damaged file. The Vault publishes the missing window. The drain continues, up to the damaged window.")
     vault.heal()
     type_("manifest-platform capture")
     type_("manifest-platform drain", Exit.BLOCKED)
-    say("The file is put back, and the printed command typed.")
+    say("5. Recovery. The operator restores the file, runs the printed command, and drains again.")
     file.write_bytes(original)
-    type_(f"manifest-platform resolve {broken} --reason 'the file is put back'")
+    type_(f"manifest-platform resolve {broken} --reason 'the file is restored'")
     type_("manifest-platform drain")
 
 
 def _load_noon_in_full(times: Day) -> None:
-    say("Somebody is not sure of the tables any more: everything is to be loaded anew from the snapshot of noon.")
+    say("6. A full load. The operator doubts the tables, and loads everything again, from the snapshot of noon.")
     type_(f'manifest-platform full begin {times.snapshot} --reason "to be sure"')
-    say("That was one write; what came after noon is to be loaded again, in a new epoch, and the logs stay as they are.")
+    say("The drain loads the snapshot as a new epoch, then all changes after noon again. Logs are not affected.")
     type_("manifest-platform drain")
     type_("manifest-platform full status")
     type_(f'manifest-platform sql "{LEDGER}"')
 
 
 def _spoil(name: str) -> tuple[Path, bytes]:
-    """Changes a landed file of a window, as a spreadsheet would; returns it with what it held."""
+    """Changes a landed file of a window as a spreadsheet program would. Returns the file and its original content."""
     with Pipeline(config.load(), DATASET) as pipeline:
         landed = pipeline.manifest.item(pipeline.key(name)).landed
     if landed is None:
-        raise DemoFailed(f"{name} was to have landed")
+        raise DemoFailed(f"{name} should have landed, but has not")
     file = max((local_path(landed.place) / "Object").glob("*.csv"), key=lambda one: one.stat().st_size)
     original = file.read_bytes()
     file.write_bytes(original.replace(b"true", b"TRUE").replace(b"\r\n", b"\n"))
@@ -164,7 +167,7 @@ def _spoil(name: str) -> tuple[Path, bytes]:
 
 
 def _compare(times: Day) -> None:
-    """Says that the warehouse has what the vault has. Raises DemoFailed where it does not."""
+    """Compares the warehouse's tables with the vault. Raises DemoFailed if they differ."""
     simulation = times.simulated()
     expected: dict[str, dict[Any, dict[str, Any]]] = dict(simulation.tables(times.end, snapshots=[times.begin, times.noon]))
     for table, rows in simulation.logs(times.end, since=times.begin).items():
@@ -173,7 +176,7 @@ def _compare(times: Day) -> None:
         for table, wanted in expected.items():
             _compare_table(warehouse, table, wanted)
     rows = sum(len(wanted) for wanted in expected.values())
-    say(f"Held against the vault's own history, value by value: {len(expected)} tables and {rows:,} rows are equal.")
+    say(f"7. The result. {len(expected)} tables with {rows:,} rows equal the vault's own history, value by value.")
 
 
 def _compare_table(warehouse: Engine, table: str, wanted: Mapping[Any, Mapping[str, Any]]) -> None:
@@ -182,9 +185,9 @@ def _compare_table(warehouse: Engine, table: str, wanted: Mapping[Any, Mapping[s
     found = warehouse.execute(f"SELECT {names} FROM {warehouse.qualified(DATASET, table)}")  # noqa: S608 - our own data's names
     expected = Counter(tuple(_plain(row.get(column)) for column in columns) for row in wanted.values())
     if Counter(tuple(map(_plain, row)) for row in found) != expected:
-        raise DemoFailed(f"table {table} of the warehouse is not what the vault has: {len(found)} rows, {len(wanted)} expected")
+        raise DemoFailed(f"table {table} differs from the vault: the warehouse has {len(found)} rows, the vault {len(wanted)}")
 
 
 def _plain(value: Any) -> Any:
-    """A value as both sides write it: times in UTC without a zone."""
+    """Returns a value in the form that both sides share: times in UTC without a zone."""
     return value.astimezone(UTC).replace(tzinfo=None) if isinstance(value, datetime) and value.tzinfo else value

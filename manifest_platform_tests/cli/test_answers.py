@@ -45,7 +45,7 @@ def test_schema_prints_a_schema_and_its_own_answer_is_one(capsys, command):
 
 def test_schema_knows_what_can_be_asked(capsys):
     assert main(["schema", "merge"]) == 2
-    assert "there is no command 'merge'; there are: merge run, merge publish" in capsys.readouterr().err
+    assert "there is no command 'merge'; choose one of merge run, merge publish" in capsys.readouterr().err
 
 
 def test_an_answer_that_is_not_documented_is_refused(monkeypatch):

@@ -124,7 +124,7 @@ def test_discover_warns_of_what_it_leaves_alone(shop, run):
     assert f"{RUNS[0]} changed after discovery" in changed
     assert "Put it back" in changed
     assert "run=2024-05-14-copy" in unparseable
-    assert "left alone" in unparseable
+    assert "ignored" in unparseable
 
 
 def test_discover_warns_of_runs_from_the_future(shop, run, ask):
@@ -132,7 +132,7 @@ def test_discover_warns_of_runs_from_the_future(shop, run, ask):
     shop.land(ahead)
     code, out, err = run("discover")
     assert (code, out) == (4, "nothing new; 0 known\n")
-    assert re.fullmatch(rf"warning: {ahead} in .*: dated more than a day ahead, not registered; .*\n", err)
+    assert re.fullmatch(rf"warning: {ahead} in .*: dated more than a day in the future, not registered; .*\n", err)
     assert ask("discover")[1]["future"] == [ahead]
 
 
@@ -426,7 +426,7 @@ def test_what_shred_alone_is_told_to_skip_blocks_the_load_until_unskip(shop, ask
         (["resolve", RUNS[0]], 1, "is not blocked"),
         (["unskip", RUNS[0]], 1, "neither skipped nor set aside"),
         (["skip", RUNS[0], "--reason", "x", "--application", "merge"], 1, "no step of feed enriched is called merge"),
-        (["history", "run=2029-11-30-23-59-59"], 1, "no item run=2029-11-30-23-59-59; is it discovered yet?"),
+        (["history", "run=2029-11-30-23-59-59"], 1, "no item run=2029-11-30-23-59-59; was it discovered?"),
         (["history", RUNS[0][:-1]], 1, f"no item {RUNS[0][:-1]}; did you mean {RUNS[0]}"),
         (["history", RUNS[0].replace("run=", "rum=")], 2, f"did you mean {RUNS[0]}"),
         (["history", "yesterday"], 2, "is neither a run name"),
@@ -436,7 +436,7 @@ def test_what_shred_alone_is_told_to_skip_blocks_the_load_until_unskip(shop, ask
         (["repair"], 2, "No such command 'repair'"),
         (["status", "--verbose"], 2, "No such option"),
         (["drain", "--items", "0"], 2, "--items"),
-        (["status", "--dataset", "beta"], 2, "'beta' is not configured; there are: acme"),
+        (["status", "--dataset", "beta"], 2, "'beta' is not configured; configured are: acme"),
         (["status", "--config", "/nowhere.yaml"], 2, "no configuration at /nowhere.yaml"),
         (["sql", "SELECT 1"], 1, "there is no warehouse"),
     ],
@@ -516,7 +516,8 @@ def test_what_is_registered_is_drained_though_the_landing_root_cannot_be_listed(
     assert code == 1, "that nobody looked is not nothing to do"
     assert isinstance(drained[0], Ready)
     assert re.fullmatch(
-        r"error: datasets.acme.landing.root: landing root .* does not exist; .*\. What is registered already is worked on\n",
+        r"error: datasets.acme.landing.root: landing root .* does not exist; .*\. The drain works on the items that are"
+        r" registered already\n",
         err,
     )
     event, _ = map(json.loads, run("drain", "--json")[1].splitlines())
@@ -666,7 +667,7 @@ sys.exit(main(["drain"]))
         time.sleep(0.01)
     process.send_signal(how)
     assert process.wait(20) == {signal.SIGINT: 130, signal.SIGTERM: 143}[how]
-    assert "the leases are given back" in process.stderr.read()
+    assert "the leases are released" in process.stderr.read()
     with shop.pipeline() as pipeline:
         lease = pipeline.manifest.lease(Application(SHRED), FEED)
         assert lease
@@ -708,7 +709,7 @@ def test_an_interrupted_drain_puts_back_what_was_being_shredded_and_says_where_i
     code, _, err = run("drain")
     assert code == 130
     assert "2 directories were being shredded: put back, no attempt is counted" in err
-    assert f"{RUNS[0]} is loaded, and the next drain goes on with {RUNS[1]}" in err
+    assert f"{RUNS[0]} is loaded, and the next drain continues with {RUNS[1]}" in err
     with shop.pipeline() as pipeline:
         item = pipeline.manifest.item(pipeline.key(RUNS[1]))
         assert item.blocker() is None

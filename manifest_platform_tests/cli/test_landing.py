@@ -35,7 +35,7 @@ def test_status_tells_what_is_not_registered_and_why(strays: Shop, run, ask) -> 
         rf"1 not complete yet: {RUNS[2]} \(unchanged since 20.* UTC\); complete once it holds the file _SUCCESS", told
     )
     assert "set datasets.acme.landing.complete: settle" in told
-    assert f"left alone: {NEARLY}: not a run name" in told
+    assert f"ignored: {NEARLY}: not a run name" in told
     assert f"{NEARLY} is nearly one, rename it to run=2024-05-14-12-30-00" in told
     [landing] = ask("status")[1]["landing"]
     assert (landing["not_registered"], landing["unparseable"]) == (RUNS[:2], [NEARLY])

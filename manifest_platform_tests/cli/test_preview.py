@@ -75,8 +75,8 @@ def test_a_landing_root_is_told_and_nothing_is_written(shop: Path, capsys: pytes
     assert tables["events"]["rows"] == 60
     assert {"name": "word_count", "type": "integer", "nullable": True} in tables["com_acme_page_1"]["columns"]
     text = said(capsys, shop, "--schemas", SCHEMAS)
-    assert "missing 1 where the usual distance would have one: 1 between run=2026-01-01-00-30-00 and" in text
-    assert "by the marker _SUCCESS, in 5 of 6 looked into; not in run=2026-01-01-01-00-00" in text
+    assert "missing 1, judging by the usual interval: 1 between run=2026-01-01-00-30-00 and" in text
+    assert "by the marker _SUCCESS, in 5 of 6 examined directories; not in run=2026-01-01-01-00-00" in text
     assert f"Next: manifest-platform init --landing {shop} --schemas {SCHEMAS}" in text
     assert written_below(shop.parent) == before
 
@@ -149,8 +149,8 @@ def test_damaged_and_unread_files_are_told_and_others_sampled(shop: Path, capsys
 @pytest.mark.parametrize(
     ("make", "words"),
     [
-        ([], "holds nothing: no source knows it. Known are"),
-        (["notes.txt"], "holds 1 file, 1 B (notes.txt): no source knows it"),
+        ([], "holds nothing: no source recognizes it. Sources recognize:"),
+        (["notes.txt"], "holds 1 file, 1 B (notes.txt): no source recognizes it"),
         (["Run=2026-01-01-10-00-00/x"], "rename it to run=2026-01-01-10-00-00"),
         (["run_2026_01_01_10_00/x", "run-20260101/x"], "rename it to run=2026-01-01-10-00-00"),
         (["146478-20240213-0000-F.tar.gz.001"], "tar xzf into vault=146478/full/date=2024-02-13"),
@@ -266,7 +266,7 @@ def test_thousands_of_directories_are_counted_and_few_looked_into(home: Path, ca
     _, document = asked(capsys, root)
     [feed] = document["feeds"]
     assert (feed["directories"], feed["is_all"], feed["looked_into"], feed["holes"]) == (3_000, True, 50, [])
-    assert "no sample: the directories that were looked into hold no lines" in said(capsys, root)
+    assert "no sample: the examined directories have no lines" in said(capsys, root)
 
 
 def test_a_place_in_s3_is_looked_at_as_one_on_a_disk(s3_bucket: str, capsys: pytest.CaptureFixture[str]) -> None:

@@ -199,7 +199,7 @@ def test_a_strict_step_takes_items_in_order_and_waits_for_what_it_needs(shop: Sh
         (["run", "--application", "shred", "--", "true"], 1, "shred is the platform's own step"),
         (["run", "--application", "load", "--", "true"], 1, "load is the platform's own step"),
         (["run", "--application", "merge", "--", "true"], 1, "declares no step 'merge' (its own: count, publish)"),
-        (["run", "--application", COUNT, "--item", "run=2020-01-01-00-00-00", "--", "true"], 1, "is it discovered yet?"),
+        (["run", "--application", COUNT, "--item", "run=2020-01-01-00-00-00", "--", "true"], 1, "was it discovered?"),
         (["run", "--application", COUNT], 2, "Missing argument 'COMMAND"),
         (["run", "--application", COUNT, "--lease", "0", "--", "true"], 2, "--lease"),
         (["put", "complete", "--application", COUNT, "--item", RUNS[0], "--record", "x"], 1, "has no claim 'x' of count"),

@@ -128,7 +128,7 @@ def test_history_shows_what_a_run_did(shop: Shop, capsys: pytest.CaptureFixture[
     assert told("--run-id", "by")[0] == 4
     assert main(["history", "--run-id", "by-hand"]) == 0
     said = capsys.readouterr().out
-    assert "Skipped  *" in said and "by-hand" in said and "1 items; looked at 2, these are all" in said
+    assert "Skipped  *" in said and "by-hand" in said and "1 items; searched 2, these are all" in said
     assert main(["history"]) == 2
 
 

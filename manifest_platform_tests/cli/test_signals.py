@@ -34,13 +34,13 @@ def test_the_first_signal_raises_with_its_exit_code_and_the_handlers_come_back(s
 
 
 def test_what_was_noted_on_the_way_is_said(shell):
-    with pytest.raises(Interrupted) as raised, ending_well(lambda: "the next drain goes on with run=2"):
+    with pytest.raises(Interrupted) as raised, ending_well(lambda: "the next drain continues with run=2"):
         error = ToldToEnd(signal.SIGTERM)
         error.add_note("2 directories were being shredded: put back, no attempt is counted")
         raise error
     assert str(raised.value) == (
-        "interrupted; 2 directories were being shredded: put back, no attempt is counted; the leases are given back, and the"
-        " next drain goes on with run=2"
+        "interrupted; 2 directories were being shredded: put back, no attempt is counted; the leases are released, and the"
+        " next drain continues with run=2"
     )
     assert raised.value.code is Exit.TERMINATED
 

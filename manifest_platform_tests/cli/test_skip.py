@@ -15,7 +15,7 @@ def test_a_rule_skips_what_lands_later_and_tells_of_what_is_there(shop, run, ask
     run("discover")
     code, out, _ = run("skip", "add", "run=2024-05-1*", "--until", "2099-01-01", "--reason", "wrong collector")
     assert (code, out.split(" ")[:3]) == (0, ["skip", "rule", "r1"])
-    assert f"1 that it means are registered already: {RUNS[0]}" in " ".join(out.split())
+    assert f"1 matching items are registered already: {RUNS[0]}" in " ".join(out.split())
     shop.land(LATER)
     _, out, _ = run("discover")
     assert f"1 skipped by a rule: {LATER} (r1)" in out
@@ -29,7 +29,7 @@ def test_rules_are_listed_and_removed_and_every_change_is_kept(shop, run, ask):
     assert run("skip", "list")[0] == 4
     run("skip", "add", "--from", "2024-05-14", "--to", "2024-05-15T00:00+00:00", "--application", "load", "--reason", "outage")
     _, out, _ = run("skip", "list")
-    assert out.startswith("r1  from 2024-05-14 00:00 UTC, to 2024-05-15 00:00 UTC: skipped by load for good; outage (")
+    assert out.startswith("r1  from 2024-05-14 00:00 UTC, to 2024-05-15 00:00 UTC: skipped by load permanently; outage (")
     code, answer = ask("skip", "list")
     [rule] = answer["rules"]
     assert (code, rule["from"], rule["until"], rule["over"]) == (0, "2024-05-14T00:00:00.000000Z", None, False)
@@ -65,7 +65,7 @@ def test_an_item_may_stand_where_a_command_does(shop, run, before):
     ("arguments", "message"),
     [
         (["--reason", "x"], "needs a pattern for names"),
-        (["--from", "soon", "--reason", "x"], "--from soon: give a time as 2026-01-31T12:00"),
+        (["--from", "soon", "--reason", "x"], "--from soon: write a time such as 2026-01-31T12:00"),
         (["--to", "9999-12-31T23:59-12:00", "--reason", "x"], "between the years 1 and 9999"),
         (["a*"], "--reason"),
         (["a\nb", "--reason", "x"], "printable ASCII"),

@@ -110,17 +110,15 @@ def test_query_shows_the_record_that_says_so(ask: Any, run: Any) -> None:
     assert head.split() == ["item", "state", "application", "time", "(UTC)", "author"]
     assert first.split()[:3] == [MORE[3], "Failed", "shred"]
     assert re.search(r"load +20\d\d-\d\d-\d\d \d\d:\d\d:\d\d  ", second)
-    assert last == "2 found; looked at 2 items, these are all"
+    assert last == "2 found; searched 2 items, these are all"
 
 
 def test_query_says_how_far_it_looked_and_how_to_go_on(run: Any, ask: Any) -> None:
-    assert run("query", "--limit", "2")[1].endswith(f"looked at 2 items, more may lie behind: --before {MORE[3]}\n")
+    assert run("query", "--limit", "2")[1].endswith(f"searched 2 items, there may be more: --before {MORE[3]}\n")
     assert run("query", "--look", "2", "--state", "processed")[1] == (
-        f"0 found; looked at 2 items, more may lie behind: --before {MORE[3]}\n"
+        f"0 found; searched 2 items, there may be more: --before {MORE[3]}\n"
     )
-    assert run("query", "--look", "2", "--state", "failed")[1].endswith(
-        "looked at 2 items, there are more to look at: --look\n"
-    )
+    assert run("query", "--look", "2", "--state", "failed")[1].endswith("searched 2 items, to search more, use --look\n")
     told, before = [], None
     while True:
         _, answer = ask("query", "--limit", "2", *(["--before", before] if before else []))
@@ -166,11 +164,15 @@ def test_a_skip_is_found_for_whom_it_counts(run: Any, ask: Any) -> None:
     ("arguments", "code", "message"),
     [
         (["query", "--state", "lost"], 2, "'lost' is not one of"),
-        (["query", "--since", "soon"], 2, "--since soon: give a time as 2026-01-31T12:00 (UTC), or an age as 30m, 12h or 7d"),
+        (
+            ["query", "--since", "soon"],
+            2,
+            "--since soon: write a time such as 2026-01-31T12:00 (UTC), or an age such as 30m or 7d",
+        ),
         (["query", "--feed", "other"], 1, "declares no feed 'other'"),
         (["dump", "--feed", "other"], 1, "declares no feed 'other'"),
         (["import", "/nowhere"], 2, "cannot read /nowhere: "),
-        (["cost", "run=2020-01-01-00-00-00"], 1, "is it discovered yet?"),
+        (["cost", "run=2020-01-01-00-00-00"], 1, "was it discovered?"),
     ],
 )
 def test_what_cannot_be_meant_is_refused(run: Any, arguments: list[str], code: int, message: str) -> None:
@@ -186,7 +188,7 @@ def test_a_dump_is_imported_and_dumped_again(shop: Shop, run: Any, ask: Any, tmp
     lines = [json.loads(line) for line in out.splitlines()]
     assert (lines[0]["kind"], lines[0]["dataset"], lines[-1]["rows"]) == ("dump", "acme", len(lines) - 2)
     shop.file.write_text(shop.file.read_text() + f"manifest: {{store: 'sqlite:///{tmp_path}/other.db'}}\n")
-    assert run("import", str(file))[:2] == (0, f"dataset acme: {len(lines) - 2} rows put, 0 were there\n")
+    assert run("import", str(file))[:2] == (0, f"dataset acme: {len(lines) - 2} rows imported, 0 were there already\n")
     assert run("dump")[1] == out
     code, answer = ask("import", str(file))
     assert (code, answer) == (4, {"dataset": "acme", "written": 0, "there": len(lines) - 2})
@@ -301,7 +303,8 @@ def test_status_names_a_command_for_what_failed_and_what_is_set_aside(tmp_path: 
     assert main(["discover"]) == 0
     assert capsys.readouterr().out.splitlines() == [
         "1 quarantined: run=2024-05-14-12-05-00",
-        "behind the watermark, so set aside; what can be done: manifest-platform explain run=2024-05-14-12-05-00",
+        "quarantined because they are behind the watermark; to see what to do: manifest-platform explain"
+        " run=2024-05-14-12-05-00",
     ]
     assert main(["status"]) == 3
     out = " ".join(capsys.readouterr().out.split())
@@ -312,8 +315,8 @@ def test_status_names_a_command_for_what_failed_and_what_is_set_aside(tmp_path: 
 def test_a_changed_directory_is_told_with_its_cause_and_command(shop: Shop, run: Any) -> None:
     shop.land(MORE[4], content="another event")
     _, _, err = run("discover")
-    assert f"{MORE[4]} changed after discovery; the first content stands. Put it back, then run manifest-platform" in err
-    assert err.endswith(f"or, where it was rewritten on purpose: manifest-platform accept {MORE[4]} --reason TEXT\n")
+    assert f"{MORE[4]} changed after discovery; the first content counts. Restore it, then run manifest-platform" in err
+    assert err.endswith(f"If it was rewritten on purpose, run manifest-platform accept {MORE[4]} --reason TEXT\n")
 
 
 def test_a_worker_that_is_gone_is_told_with_item_cause_and_command(shop: Shop, ask: Any) -> None:

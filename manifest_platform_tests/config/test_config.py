@@ -327,7 +327,7 @@ def test_a_reference_without_value_or_default_is_reported(write, monkeypatch):
 
 def test_a_password_in_the_file_is_refused_and_not_repeated(write):
     message = problems(write(WHOLE.replace("https://schemas", "https://me:hunter2@schemas")))
-    assert "datasets.acme.shred.schemas.1: holds a password" in message
+    assert "datasets.acme.shred.schemas.1: has a password" in message
     assert "hunter2" not in message
 
 
@@ -359,7 +359,7 @@ def test_a_password_from_the_environment_is_never_shown(write, monkeypatch, chan
 def test_which_dataset_is_meant(write):
     settings = load(write(WHOLE))
     assert settings.dataset(None) == settings.dataset("acme") == "acme"
-    with pytest.raises(ConfigError, match="'beta' is not configured; there are: acme"):
+    with pytest.raises(ConfigError, match="'beta' is not configured; configured are: acme"):
         settings.dataset("beta")
     second = "\n  beta:\n    landing: {root: b}\n    shred: {output: c, schemas: [schemas]}\n"
     with pytest.raises(ConfigError, match="name one: acme, beta"):
@@ -403,7 +403,7 @@ def test_merging_is_configured_by_dataset_and_table(write, tmp_path):
         ("kind: glue", "kind: hive", "merge.catalog.kind: 'hive': allowed: embedded, glue"),
         ("prefix: lake_", "prefx: lake_", "merge.catalog.prefx: unknown key; allowed here: kind, prefix"),
         ("output: merged", "profile: strict", "merge.output: is required"),
-        ("events: {name: web_events", "page: {name: web}\n        events: {name: web", "are both called 'web'"),
+        ("events: {name: web_events", "page: {name: web}\n        events: {name: web", "are both named 'web'"),
     ],
 )
 def test_a_wrong_value_of_merging_is_told_with_what_is_allowed(write, right, wrong, told):
@@ -424,13 +424,13 @@ def test_datasets_merge_into_places_of_their_own(write):
 def test_a_reference_that_is_malformed_is_no_text(write, text):
     message = problems(write(WHOLE.replace("root: landing", f'root: "{text}"')))
     assert "datasets.acme.landing.root: " in message
-    assert "holds a ${ that names no variable; allowed: ${NAME} or ${NAME:-default}" in message
+    assert "has a ${ without a valid name; allowed: ${NAME} or ${NAME:-default}" in message
 
 
 def test_a_key_that_stands_twice_is_refused_with_both_lines(write):
     message = problems(write(WHOLE + "lease: {seconds: 60}\nlease: {seconds: 90}\n"))
     line = len(WHOLE.splitlines()) + 1
-    assert f"key 'lease' stands on line {line} and again on line {line + 1}; allowed: once" in message
+    assert f"key 'lease' is on line {line} and again on line {line + 1}; allowed: once" in message
 
 
 def test_a_mapping_may_take_over_what_another_says(write):

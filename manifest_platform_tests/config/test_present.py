@@ -72,7 +72,7 @@ def test_a_file_is_no_folder(path: str, tmp_path: Path, whole: dict[str, Any]) -
     (tmp_path / path).rmdir()
     (tmp_path / path).touch()
     [problem] = found(tmp_path, whole)
-    assert f"{path}: it is no folder" in problem
+    assert f"{path}: it is not a folder" in problem
 
 
 def test_nothing_can_be_made_below_a_file(tmp_path: Path, whole: dict[str, Any]) -> None:
@@ -80,15 +80,15 @@ def test_nothing_can_be_made_below_a_file(tmp_path: Path, whole: dict[str, Any])
     keys = ["manifest.store", "warehouse.path", "manifest.archive", "datasets.acme.shred.output", "datasets.acme.merge.output"]
     told = found(tmp_path, whole)
     assert [problem.partition(":")[0] for problem in told] == keys
-    assert all("new is no folder, so nothing can be made in it" in problem for problem in told)
+    assert all("new is not a folder, so nothing can be created in it" in problem for problem in told)
 
 
 def test_an_output_that_is_a_file_and_a_store_that_is_a_folder_are_told(tmp_path: Path, whole: dict[str, Any]) -> None:
     (tmp_path / "new" / "manifest.db").mkdir(parents=True)
     (tmp_path / "new" / "shredded").touch()
     store, output = found(tmp_path, whole)
-    assert store.endswith("new/manifest.db: it is a folder, and no file; correct the path")
-    assert output.endswith("new/shredded: it is a file, and no folder; correct the path")
+    assert store.endswith("new/manifest.db: it is a folder, not a file; correct the path")
+    assert output.endswith("new/shredded: it is a file, not a folder; correct the path")
 
 
 def test_a_place_that_this_user_may_not_write_to_is_told(
@@ -99,4 +99,4 @@ def test_a_place_that_this_user_may_not_write_to_is_told(
     told = found(tmp_path, whole)
     assert len(told) == 5
     assert any("new/shredded: this user may not write to it" in problem for problem in told)
-    assert any("new/warehouse.duckdb: this user may make nothing in new" in problem for problem in told)
+    assert any("new/warehouse.duckdb: this user may not create files in new" in problem for problem in told)

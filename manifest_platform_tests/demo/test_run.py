@@ -64,7 +64,7 @@ def test_the_demo_tells_its_story_on_every_store_alike_and_leaves_nothing_after_
         check_tables(home)
         store_made = f"$ manifest-platform store create\nDynamoDB table {run.TABLE} in " in done.stdout
         found.append((store_made, warehouse(home), histories(home)))
-        assert f"in {home}/landing/enriched, left alone: {shop.stray(DAY)}: not a run name" in done.stderr
+        assert f"in {home}/landing/enriched, ignored: {shop.stray(DAY)}: not a run name" in done.stderr
         advice = done.stdout.split("Next, try")[1]
         commands = (
             (" demo ", "manifest.store:")
@@ -251,7 +251,7 @@ def test_an_empty_folder_gets_all_that_the_story_needs_and_clean_takes_it_away(f
     monkeypatch.delenv(stage.HOME_VARIABLE)
     (folder / ".dagster_home" / "storage").mkdir()
     assert main(["demo", "--pipeline", pipeline, "--clean"]) == 0
-    assert f"{home} is removed" in capsys.readouterr().out
+    assert f"removed {home}" in capsys.readouterr().out
     assert [path.name for path in folder.iterdir()] == [".dagster_home"]
 
 

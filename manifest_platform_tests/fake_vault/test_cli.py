@@ -66,4 +66,4 @@ def test_the_command_prints_its_url_and_the_calls_that_control_it(
 def test_a_port_that_is_taken_is_an_error_that_says_what_to_do(capsys: pytest.CaptureFixture[str]) -> None:
     with FakeVault(Simulation(rows=1)) as vault:
         assert main(["fake-vault", "--port", vault.url.rpartition(":")[2]]) == Exit.WRONG_USE
-    assert "give another with --port" in capsys.readouterr().err
+    assert "choose another with --port" in capsys.readouterr().err

@@ -514,7 +514,7 @@ def test_nothing_is_archived_that_somebody_may_still_work_by(shop: Path, capsys:
 @pytest.mark.parametrize("age", ["90", "d", "-1d", "0d", "90 d", "1y", "999999d"])
 def test_an_age_that_is_none_is_refused(age: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.main(["archive", f"--older-than={age}"]) == cli.Exit.WRONG_USE
-    assert "give a number and h, d or w, as 90d" in capsys.readouterr().err
+    assert "write a number and h, d or w, such as 90d" in capsys.readouterr().err
 
 
 def test_without_a_place_the_command_names_the_key(shop: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -59,7 +59,7 @@ def test_the_help_shows_it_and_marks_what_cannot_be_loaded(capsys) -> None:
     lines = {line.split()[0]: line for line in capsys.readouterr().out.partition("Commands:\n")[2].splitlines() if line.strip()}
     assert lines["freshness"].split(maxsplit=1)[1] == "Says how far each feed is loaded."
     assert lines["gone"].split(maxsplit=1)[1].startswith("cannot load the plug-in's command 'gone'")
-    assert lines["status"].split(maxsplit=1)[1] == "Shows how every feed stands."  # the platform's own name is not taken
+    assert lines["status"].split(maxsplit=1)[1] == "Shows the state of every feed."  # the platform's own name is not taken
     assert main(["freshness", "--help"]) == Exit.DONE
     assert "Exit 4 where nothing is." in capsys.readouterr().out
 

@@ -68,7 +68,11 @@ def test_the_configuration_names_it_and_its_rows_are_loaded_and_asked_for(tmp_pa
 @pytest.mark.parametrize(
     ("before", "after", "problem"),
     [
-        ("DATASET", "temp", "datasets.temp: 'temp': is a schema of the warehouse's own; allowed: any name but main, manifest_"),
+        (
+            "DATASET",
+            "temp",
+            "datasets.temp: 'temp': is a reserved schema of the warehouse; allowed: any name but main, manifest_",
+        ),
         ("folder", "path", "warehouse.path: unknown key; allowed here: folder, kind"),
         ("kind: toy", "kind: doll", "warehouse.kind: 'doll': allowed: duckdb, toy"),
     ],

@@ -77,19 +77,19 @@ def test_what_datasets_may_share(load: Any, given: dict[str, Any]) -> None:
     [
         (
             {"b": {"landing": "a/landing/b"}},
-            "datasets.b.landing.root 'a/landing/b' lies in datasets.a.landing.root 'a/landing': move one of the two",
+            "datasets.b.landing.root 'a/landing/b' is inside datasets.a.landing.root 'a/landing': move one of the two",
         ),
         (
             {"a": {"landing": "b/landing/x/y"}},
-            "datasets.a.landing.root 'b/landing/x/y' lies in datasets.b.landing.root 'b/landing'",
+            "datasets.a.landing.root 'b/landing/x/y' is inside datasets.b.landing.root 'b/landing'",
         ),
         (
             {"b": {"shred": "a/landing/out"}},
-            "datasets.b.shred.output 'a/landing/out' lies in datasets.a.landing.root 'a/landing'",
+            "datasets.b.shred.output 'a/landing/out' is inside datasets.a.landing.root 'a/landing'",
         ),
         (
             {"b": {"merge": "a/shredded/b"}},
-            "datasets.b.merge.output 'a/shredded/b' lies in datasets.a.shred.output 'a/shredded'",
+            "datasets.b.merge.output 'a/shredded/b' is inside datasets.a.shred.output 'a/shredded'",
         ),
         (
             {"b": {"merge": "a/shredded"}},
@@ -97,43 +97,43 @@ def test_what_datasets_may_share(load: Any, given: dict[str, Any]) -> None:
         ),
         (
             {"a": {"shred": "a/landing/out"}},
-            "datasets.a.shred.output 'a/landing/out' lies in datasets.a.landing.root 'a/landing'",
+            "datasets.a.shred.output 'a/landing/out' is inside datasets.a.landing.root 'a/landing'",
         ),
         (
             {"a": {"merge": "a/shredded/m"}},
-            "datasets.a.merge.output 'a/shredded/m' lies in datasets.a.shred.output 'a/shredded'",
+            "datasets.a.merge.output 'a/shredded/m' is inside datasets.a.shred.output 'a/shredded'",
         ),
         ({"b": {"landing": "./a/../a//landing/"}}, "are the same place: give each its own"),
-        ({"b": {"landing": "link/b"}}, "datasets.b.landing.root 'link/b' lies in datasets.a.landing.root 'a/landing'"),
+        ({"b": {"landing": "link/b"}}, "datasets.b.landing.root 'link/b' is inside datasets.a.landing.root 'a/landing'"),
         (
             {"a": {"landing": "s3://x/l"}, "b": {"landing": "s3://x/l/b/"}},
-            "'s3://x/l/b/' lies in datasets.a.landing.root 's3://x/l'",
+            "'s3://x/l/b/' is inside datasets.a.landing.root 's3://x/l'",
         ),
         (
             {"a": {"landing": "s3://x"}, "b": {"shred": "s3://x//l"}},
-            "datasets.b.shred.output 's3://x//l' lies in datasets.a.landing",
+            "datasets.b.shred.output 's3://x//l' is inside datasets.a.landing",
         ),
         (
             {"manifest": {"archive": "a/landing/old"}},
-            "manifest.archive 'a/landing/old' lies in datasets.a.landing.root 'a/landing'",
+            "manifest.archive 'a/landing/old' is inside datasets.a.landing.root 'a/landing'",
         ),
-        ({"manifest": {"overflow": "o", "archive": "o/a"}}, "manifest.archive 'o/a' lies in manifest.overflow 'o'"),
+        ({"manifest": {"overflow": "o", "archive": "o/a"}}, "manifest.archive 'o/a' is inside manifest.overflow 'o'"),
         (
             {"manifest": {"store": "sqlite:///a/landing/m.db"}},
-            "manifest.store 'a/landing/m.db' lies in datasets.a.landing.root",
+            "manifest.store 'a/landing/m.db' is inside datasets.a.landing.root",
         ),
-        ({"warehouse": {"path": "b/merged/w.duckdb"}}, "warehouse.path 'b/merged/w.duckdb' lies in datasets.b.merge.output"),
+        ({"warehouse": {"path": "b/merged/w.duckdb"}}, "warehouse.path 'b/merged/w.duckdb' is inside datasets.b.merge.output"),
         (
             {"manifest": {"store": "sqlite:///one"}, "warehouse": {"path": "one"}},
             "manifest.store 'one' and warehouse.path 'one' are the same place",
         ),
         (
             {"a": {"tables": {"log": {"schema_name": "b"}}}},
-            "datasets.a.merge.tables.log.schema_name 'b' is the schema of datasets.b, whose tables would be taken",
+            "datasets.a.merge.tables.log.schema_name 'b' is the schema of datasets.b, so readers would confuse",
         ),
         (
             {"a": {"catalog": {"kind": "glue", "prefix": "b"}}, "b": {"catalog": {"kind": "glue", "suffix": "a"}}},
-            "datasets.b.merge.catalog and datasets.a.merge.catalog both have their tables in the database",
+            "datasets.b.merge.catalog and datasets.a.merge.catalog both use the database",
         ),
         (
             {
@@ -147,7 +147,7 @@ def test_what_datasets_may_share(load: Any, given: dict[str, Any]) -> None:
                 "a": {"catalog": {"kind": "glue"}, "tables": {"log": {"schema_name": "shared"}}},
                 "b": {"catalog": {"kind": "glue"}, "tables": {"audit": {"schema_name": "shared", "name": "log"}}},
             },
-            "datasets.b.merge.tables.audit and datasets.a.merge.tables.log are both called 'log' in 'shared'",
+            "datasets.b.merge.tables.audit and datasets.a.merge.tables.log are both named 'log' in 'shared'",
         ),
     ],
 )
@@ -159,14 +159,14 @@ def test_what_would_lie_in_one_another(load: Any, tmp_path: Path, given: dict[st
 
 def test_the_spool_lies_in_no_dataset(load: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("MANIFEST_PLATFORM_SPOOL", str(tmp_path / "a" / "landing" / "spool"))
-    assert "$MANIFEST_PLATFORM_SPOOL 'a/landing/spool' lies in datasets.a.landing.root 'a/landing'" in load()
+    assert "$MANIFEST_PLATFORM_SPOOL 'a/landing/spool' is inside datasets.a.landing.root 'a/landing'" in load()
     monkeypatch.setenv("MANIFEST_PLATFORM_SPOOL", str(tmp_path))
     assert load() == ""
 
 
 def test_all_that_is_wrong_is_told_at_once(load: Any) -> None:
     said = load(a={"landing": "b/landing/a", "tables": {"log": {"schema_name": "b"}}}, b={"merge": "b/landing/out"})
-    assert said.count("lies in") == 2
+    assert said.count("is inside") == 2
     assert "is the schema of datasets.b" in said
 
 

@@ -1,10 +1,10 @@
-"""What each command answers with --json: a type for each document, and from these the JSON Schemas.
+"""The types of the JSON documents that commands print with --json, and the JSON Schemas made from them.
 
-A command answers one document; those that work on for long, and tell what happens as it happens, answer a line of JSON for each
-event and the summary last: `Lines`. A command that cannot do what it was asked answers a `Failed`, whichever it is. Fields stay
-what they are within a major release; new ones may come, so readers pass over what they do not know.
+A command prints one document. A command that reports events prints `Lines`: a line of JSON for each event, and the summary
+last. Any command that fails prints a `Failed`. Within a major release, fields keep their name, type and meaning; new fields may
+be added, so readers must ignore unknown ones. The docstrings are the text of docs/reference/json.md.
 
-Imported by the command `schema` alone, and by tests, which hold all answers that they meet against these types.
+Imported by the command `schema` only, and by tests, which compare all answers with these types.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ DIALECT = "https://json-schema.org/draft/2020-12/schema"
 
 @dataclass(frozen=True)
 class Lines:
-    """Several documents, a line each: any of these types."""
+    """An answer of several documents, a line each. `types`: the types of the documents."""
 
     types: tuple[Any, ...]
 
@@ -100,13 +100,13 @@ ANSWERS: dict[str, Any] = {
     "demo": shared.Failed,
     "fake-vault": looks.FakeVault,
 }
-"""The answer of every command, by what is typed after the program's name."""
+"""The type of every command's answer, by the command's name as it is typed."""
 
 
 def schema(command: str) -> dict[str, Any]:
-    """The JSON Schema of a command's answer; of what is answered in lines, of each line. Raises KeyError."""
+    """Returns the JSON Schema of a command's answer; for `Lines`, of each line. Raises KeyError if there is no such command."""
     told = ANSWERS[command]
     types = told.types if isinstance(told, Lines) else (told,)
     found = TypeAdapter(reduce(or_, (*types, shared.Failed))).json_schema()
-    lines = " A line for each event, the summary last." if isinstance(told, Lines) else ""
+    lines = " One line for each event, the summary last." if isinstance(told, Lines) else ""
     return {"$schema": DIALECT, "title": f"manifest-platform {command} --json", "description": f"The answer.{lines}", **found}

@@ -1,4 +1,4 @@
-"""What the commands answer that look, and change nothing."""
+"""The answers of commands that only look and change nothing."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from manifest_platform.cli.answers.shared import Failed, Item, Record, Time
 
 
 class Outlook(TypedDict):
-    """What a step may do next on a feed; `command` is what helps, empty where nothing is to be done."""
+    """The next item of a step, or the reason why there is none. `command`: the remedy, empty if there is nothing to do."""
 
     dataset: str
     feed: str
@@ -23,7 +23,7 @@ class Outlook(TypedDict):
 
 
 class BadItem(TypedDict):
-    """An item with bad rows."""
+    """An item with bad rows. `lines`: all lines of the item; `bad`: those that became bad rows."""
 
     name: str
     bad: int
@@ -31,7 +31,7 @@ class BadItem(TypedDict):
 
 
 class BadRows(TypedDict):
-    """The bad rows of the newest items."""
+    """The bad rows of the newest items. `items`: the number of items; `found`: the items with most bad rows."""
 
     items: int
     lines: int
@@ -40,7 +40,7 @@ class BadRows(TypedDict):
 
 
 class Behind(TypedDict):
-    """How far a feed is behind the clock, and how often a directory is expected."""
+    """The time since the watermark. `expected_seconds`: the usual time between two directories."""
 
     watermark: str
     seconds: float
@@ -48,21 +48,21 @@ class Behind(TypedDict):
 
 
 class Note(TypedDict):
-    """What was out of the ordinary about a load."""
+    """A note about an unusual load. `line`: the text."""
 
     item: str
     line: str
 
 
 class Notes(TypedDict):
-    """How many such notes there are, and the newest."""
+    """The number of notes about unusual loads, and the newest notes."""
 
     count: int
     newest: list[Note]
 
 
 class Lease(TypedDict):
-    """Who works on the feed."""
+    """The lease of a feed: its holder, the holder's run, its expiry and its token."""
 
     holder: str
     run: str
@@ -71,7 +71,7 @@ class Lease(TypedDict):
 
 
 class Step(TypedDict):
-    """How a step stands on a feed. `commands`: what helps with items that are late, failed and so on."""
+    """The state of a step on a feed. `commands`: the remedies for items that are failed, late and so on, by kind."""
 
     outlook: Outlook
     watermark: str | None
@@ -92,7 +92,7 @@ class Step(TypedDict):
 
 
 class Unfinished(TypedDict):
-    """A directory that is not complete: when it changed last; when its window of time is over, where it is not."""
+    """A directory that is not complete. `changed`: its last change; `over`: when its time window ends, null if it has ended."""
 
     name: str
     changed: Time | None
@@ -100,7 +100,7 @@ class Unfinished(TypedDict):
 
 
 class Landing(TypedDict):
-    """What lies in a feed's landing root and is no item; `problem`: why it cannot be listed; `told`: all of it, in words."""
+    """The unregistered directories in a feed's landing root. `problem`: why it cannot be listed; `told`: all of it, as text."""
 
     dataset: str
     feed: str
@@ -115,20 +115,20 @@ class Landing(TypedDict):
 
 
 class Status(TypedDict):
-    """How every step stands on every feed, and what has landed."""
+    """The state of every step on every feed, and the directories that have landed."""
 
     steps: list[Step]
     landing: NotRequired[list[Landing]]
 
 
 class Next(TypedDict):
-    """What each step may do next."""
+    """The next item of each step."""
 
     next: list[Outlook]
 
 
 class StepView(TypedDict):
-    """How an item stands with a step. `before`: how many come before it; `first`: the first of them."""
+    """The state of an item at a step. `before`: the number of items before it; `first`: the first of these."""
 
     step: str
     standing: str
@@ -138,7 +138,7 @@ class StepView(TypedDict):
 
 
 class Explained(TypedDict):
-    """What would happen next with an item, in words and by step; `item` is null for what has landed and is none."""
+    """The next steps of an item, as text and by step. `item`: null for a directory that is not registered."""
 
     item: Item | None
     text: str
@@ -146,7 +146,7 @@ class Explained(TypedDict):
 
 
 class History(TypedDict):
-    """All that happened to an item; `problems`: records that break the rules."""
+    """All records of an item. `problems`: descriptions of records that break the rules."""
 
     item: Item
     problems: list[str]
@@ -154,14 +154,14 @@ class History(TypedDict):
 
 
 class OfItem(TypedDict):
-    """What a run recorded on an item."""
+    """The records of a run on an item."""
 
     item: Item
     records: list[Record]
 
 
 class HistoryOfRun(TypedDict):
-    """What a run recorded. `cut`: there are more items to look at."""
+    """All records of a run. `looked_at`: the number of items searched; `cut`: true if there are more items to search."""
 
     items: list[OfItem]
     looked_at: int
@@ -169,7 +169,7 @@ class HistoryOfRun(TypedDict):
 
 
 class Match(TypedDict):
-    """An item that was asked for, with the record that says so."""
+    """An item that matches a query. `record`: the id of the record with this state; `note`: its content as text."""
 
     item: Item
     state: str
@@ -181,7 +181,7 @@ class Match(TypedDict):
 
 
 class Found(TypedDict):
-    """What was found; `before`: the item behind which to go on, if there may be more; `cut`: by --look."""
+    """The items that match a query. `before`: the item to continue after, null at the end; `cut`: true if --look ended it."""
 
     items: list[Match]
     looked_at: int
@@ -190,7 +190,7 @@ class Found(TypedDict):
 
 
 class Control(TypedDict):
-    """A dataset as a row of a control table."""
+    """A dataset as a row of a control table. `origin`: the number of the vault; `blocked_by`: reasons, by feed."""
 
     dataset: str
     origin: str | None
@@ -220,21 +220,21 @@ class Queued(TypedDict):
 
 
 class Queue(TypedDict):
-    """A dataset as a control table, and its items, the newest first."""
+    """A dataset as a control table, and its items, newest first."""
 
     control: Control
     queue: list[Queued]
 
 
 class Seen(TypedDict):
-    """An item that a type was seen in."""
+    """An item with rows of a type."""
 
     item: Item
     shredded_at: Time
 
 
 class Type(TypedDict):
-    """A type of rows; `rows` where every record counts them."""
+    """A type of rows. `rows`: null if a record does not count the rows by type."""
 
     type: str
     table: str | None
@@ -245,7 +245,7 @@ class Type(TypedDict):
 
 
 class Types(TypedDict):
-    """The types that were shredded; `unread`: listings that could not be read."""
+    """The types that were shredded. `unread`: the number of listings that cannot be read."""
 
     types: list[Type]
     looked_at: int
@@ -253,7 +253,7 @@ class Types(TypedDict):
 
 
 class Table(TypedDict):
-    """What a table holds by the log, by the warehouse's ledger, and by its own count."""
+    """The rows of a table: `rows` by the manifest's log, `ledger` by the warehouse's ledger, `warehouse` by counting them."""
 
     table: str
     rows: int
@@ -266,7 +266,7 @@ class Table(TypedDict):
 
 
 class TableDifference(TypedDict):
-    """Where log and warehouse differ; `table` is null where it is about a feed."""
+    """A difference between log and warehouse, as text. `table`: null if the difference is about a feed."""
 
     table: str | None
     difference: str
@@ -274,7 +274,7 @@ class TableDifference(TypedDict):
 
 
 class Tables(TypedDict):
-    """What each table holds, and what differs."""
+    """The rows of each table. `uncounted`: items without row counts; `accepted`: items loaded into an earlier warehouse."""
 
     tables: list[Table]
     items: int
@@ -284,14 +284,14 @@ class Tables(TypedDict):
 
 
 class Units(TypedDict):
-    """DynamoDB's units, estimated."""
+    """DynamoDB's capacity units, estimated."""
 
     write: float
     read: float
 
 
 class ItemCost(TypedDict):
-    """What an item costs the manifest's store."""
+    """The cost of an item in the manifest's store."""
 
     item: Item
     records: int
@@ -302,7 +302,7 @@ class ItemCost(TypedDict):
 
 
 class AverageCost(TypedDict):
-    """What an item costs on average."""
+    """The average cost of an item."""
 
     records: float
     rows: float
@@ -313,14 +313,14 @@ class AverageCost(TypedDict):
 
 
 class Costs(TypedDict):
-    """What items cost, each and on average."""
+    """The costs of items, and their average."""
 
     items: list[ItemCost]
     average: AverageCost
 
 
 class Finding(TypedDict):
-    """Something that is wrong: what it is about, why, and the command that helps."""
+    """A fault: its item, step or place, its cause, and the command that repairs it."""
 
     kind: str
     cause: str
@@ -332,7 +332,7 @@ class Finding(TypedDict):
 
 
 class Diagnosis(TypedDict):
-    """What is wrong with a dataset, and what was done about it."""
+    """The faults of a dataset. `items`: the number of items examined; `done`: the repairs that were made."""
 
     dataset: str
     items: int
@@ -341,13 +341,13 @@ class Diagnosis(TypedDict):
 
 
 class DiagnosisFailed(Failed):
-    """What was done before something went wrong."""
+    """The repairs that were made before an error ended the command."""
 
     done: list[str]
 
 
 class CheckedConfig(TypedDict):
-    """That a configuration is valid."""
+    """A valid configuration: its file, and its datasets."""
 
     file: str
     valid: Literal[True]
@@ -355,13 +355,13 @@ class CheckedConfig(TypedDict):
 
 
 class Page(TypedDict):
-    """A page of documentation."""
+    """A page of documentation, in Markdown."""
 
     markdown: str
 
 
 class Difference(TypedDict):
-    """A setting of the store that is not as it should be, and what mends it."""
+    """A wrong setting of the store, and how to correct it."""
 
     setting: str
     expected: str
@@ -370,7 +370,7 @@ class Difference(TypedDict):
 
 
 class Setup(TypedDict):
-    """How the manifest's store is set up; `made`: it was made just now."""
+    """The settings of the manifest's store. `made`: true if this command created it; `differences`: wrong settings."""
 
     name: str
     made: bool
@@ -378,7 +378,7 @@ class Setup(TypedDict):
 
 
 class LoaderRun(TypedDict):
-    """A run as the Snowflake Loader's manifest has it; times are seconds since 1970, as there."""
+    """A run in the layout of the Snowflake Loader's manifest. Times are seconds since 1970, as in that manifest."""
 
     State: str
     RunId: str
@@ -394,28 +394,28 @@ class LoaderRun(TypedDict):
 
 
 class View(TypedDict):
-    """A feed as another manifest would show it."""
+    """A feed in the layout of another manifest."""
 
     layout: str
     rows: list[LoaderRun]
 
 
 class Root(TypedDict):
-    """A landing root that a source knows."""
+    """A landing root that a source recognizes."""
 
     source: str
     root: str
 
 
 class Roots(TypedDict):
-    """Several landing roots at a place: name one of them."""
+    """Several landing roots at a place. Run `preview` with one of them."""
 
     recognized: Literal[True]
     roots: list[Root]
 
 
 class Preview(TypedDict):
-    """What lies at a place, and what a sample of it becomes."""
+    """The directories at a place, and the tables that a sample of them becomes."""
 
     recognized: Literal[True]
     source: str
@@ -433,7 +433,7 @@ class Preview(TypedDict):
 
 
 class NotRecognized(TypedDict):
-    """That no source knows what lies at a place, and what lies there."""
+    """A place that no source recognizes. `holds`: its content; `hints`: advice; `known`: the layouts of all sources."""
 
     recognized: Literal[False]
     place: str
@@ -443,7 +443,7 @@ class NotRecognized(TypedDict):
 
 
 class Project(TypedDict):
-    """The project that was written, and whether into a Dagster project that was there; `kept`: files that were there before."""
+    """A project that was written. `into`: true for an existing Dagster project; `kept`: files that existed before."""
 
     folder: str
     into: bool
@@ -452,14 +452,14 @@ class Project(TypedDict):
 
 
 class Completion(TypedDict):
-    """What a shell is to run, so that it completes commands, options and names."""
+    """A script that makes a shell complete commands, options and names."""
 
     shell: str
     script: str
 
 
 class FakeVault(TypedDict):
-    """The vault that runs, and how to log in."""
+    """The running vault: its address, its login and its clock."""
 
     url: str
     vault: int

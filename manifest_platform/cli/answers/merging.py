@@ -1,4 +1,4 @@
-"""What the commands `merge` answer."""
+"""The answers of the commands `merge ...`."""
 
 from __future__ import annotations
 
@@ -10,21 +10,21 @@ from manifest_platform.cli.answers.shared import Time, Totals
 
 
 class PublishedPartition(TypedDict):
-    """A partition that readers see in a new version."""
+    """A partition that was published. `version`: the version that readers read now."""
 
     partition: str
     version: int
 
 
 class WaitingPartition(TypedDict):
-    """A partition that is not published yet, and why."""
+    """A partition that is not published yet, and the reason."""
 
     partition: str
     reason: str
 
 
 class NotShown(TypedDict):
-    """What could not be published; `passing`: a repeat may do it."""
+    """A partition or table that could not be published. `passing`: true if a retry may succeed."""
 
     place: str
     error: str
@@ -32,7 +32,7 @@ class NotShown(TypedDict):
 
 
 class Publication(TypedDict):
-    """What was closed, switched and published."""
+    """The partitions that were closed, switched and published. `busy`: the process that publishes at the same time."""
 
     closed: list[str]
     switched: list[str]
@@ -48,7 +48,7 @@ class Publication(TypedDict):
 
 
 class Registered(TypedDict):
-    """A commit of shredding was registered."""
+    """A commit of shredding was registered. `outside` and `passed_over`: objects that are not merged."""
 
     event: Literal["registered"]
     commit: int
@@ -60,7 +60,7 @@ class Registered(TypedDict):
 
 
 class MergeStarted(TypedDict):
-    """A Spark job begins."""
+    """A Spark job that merges ranges begins."""
 
     event: Literal["merge_started"]
     ranges: int
@@ -70,7 +70,7 @@ class MergeStarted(TypedDict):
 
 
 class MergeJob(TypedDict):
-    """A merge of a partition that ended."""
+    """A finished merge of a partition. `ranges`: pairs (lower, upper) of object ids."""
 
     id: str
     table: str
@@ -90,13 +90,13 @@ class MergeJob(TypedDict):
 
 
 class JobFinished(MergeJob):
-    """A merge of a partition ended."""
+    """A merge of a partition has ended."""
 
     event: Literal["finished"]
 
 
 class MergeEnded(TypedDict):
-    """What a merge run did, and why it stopped; the last line."""
+    """The summary of a merge run, and why it stopped. The last line."""
 
     event: Literal["ended"]
     commits: int
@@ -115,7 +115,7 @@ class MergeEnded(TypedDict):
 
 
 class Rebuilt(TypedDict):
-    """A partition whose merged objects were written anew."""
+    """A partition whose merged objects were rewritten."""
 
     table: str
     date: str
@@ -129,7 +129,7 @@ class Rebuilt(TypedDict):
 
 
 class SetAside(TypedDict):
-    """Why a partition is merged no more until somebody says so."""
+    """The reason why a partition was set aside: it is not merged until `merge retry`."""
 
     error: str
     attempts: int
@@ -137,7 +137,7 @@ class SetAside(TypedDict):
 
 
 class Partition(TypedDict):
-    """How a partition stands."""
+    """The state of a partition. `current`: its published version; `desired`: its merged version."""
 
     table: str
     date: str
@@ -154,7 +154,7 @@ class Partition(TypedDict):
 
 
 class PlannedRange(TypedDict):
-    """Objects that a merge would put together."""
+    """A range of small objects that a merge would combine: ids above `lower`, up to `upper`."""
 
     lower: int
     upper: int
@@ -162,7 +162,7 @@ class PlannedRange(TypedDict):
 
 
 class Plan(TypedDict):
-    """What a merge would do now."""
+    """The merge that would run now."""
 
     ranges: list[PlannedRange]
     leftover: bool
@@ -170,7 +170,7 @@ class Plan(TypedDict):
 
 
 class PartitionExplained(Partition):
-    """How a partition stands, in words too, and what a merge of it would do."""
+    """The state of a partition, also as text, and the merge that would run now."""
 
     text: str
     plan: Plan
@@ -178,14 +178,14 @@ class PartitionExplained(Partition):
 
 
 class GarbageFile(TypedDict):
-    """A file that nothing needs."""
+    """A file that nothing needs any more."""
 
     uri: str
     bytes: int
 
 
 class TableGarbage(TypedDict):
-    """What nothing needs of a table."""
+    """The files and versions of a table that nothing needs any more."""
 
     table: str
     location: str
@@ -197,14 +197,14 @@ class TableGarbage(TypedDict):
 
 
 class Removed(TypedDict):
-    """What was removed, or would be."""
+    """The files that were removed; with --dry-run, those that would be."""
 
     dry_run: bool
     tables: list[TableGarbage]
 
 
 class Dropped(TypedDict):
-    """A table that was removed with everything."""
+    """A merged table that was removed, with everything that belonged to it."""
 
     table: str
     location: str
@@ -216,7 +216,7 @@ class Dropped(TypedDict):
 
 
 class PartitionStanding(TypedDict):
-    """A partition that is not at rest, and what it waits for."""
+    """A partition with objects to merge or to publish, and what it waits for."""
 
     table: str
     date: str
@@ -232,13 +232,13 @@ class PartitionStanding(TypedDict):
 
 
 class Backlog(Totals):
-    """What of a table is not merged."""
+    """The small objects of a table that are not merged."""
 
     oldest: Time | None
 
 
 class TableStanding(TypedDict):
-    """How merging of a table stands."""
+    """The state of merging of a table."""
 
     table: str
     enabled: bool
@@ -250,7 +250,7 @@ class TableStanding(TypedDict):
 
 
 class Busy(TypedDict):
-    """A partition that is merged again and again."""
+    """A partition that is merged very often. `jobs`: the number of merges within a day."""
 
     table: str
     date: str
@@ -260,7 +260,7 @@ class Busy(TypedDict):
 
 
 class MergeStatus(TypedDict):
-    """How merging stands."""
+    """The state of merging of a dataset."""
 
     dataset: str
     output: str
@@ -274,7 +274,7 @@ class MergeStatus(TypedDict):
 
 
 class File(TypedDict):
-    """A file that readers get; a merged one with the ids of the small objects that it stands for."""
+    """A file that readers read. `lower`, `upper`: the range of a merged object, null for a small object."""
 
     uri: str
     rows: int
@@ -284,7 +284,7 @@ class File(TypedDict):
 
 
 class PartitionFiles(TypedDict):
-    """The files that readers of a partition get now."""
+    """The files of a partition that readers read now."""
 
     table: str
     date: str
@@ -295,13 +295,13 @@ class PartitionFiles(TypedDict):
 
 
 class MergeLog(TypedDict):
-    """The merges that ended last."""
+    """The last finished merges, newest first."""
 
     jobs: list[MergeJob]
 
 
 class Shown(TypedDict, total=False):
-    """Rows of one of Prism's tables, under its name."""
+    """The rows of one of Prism's metadata tables, under its name."""
 
     tables: list[dict[str, Any]]
     partitions: list[dict[str, Any]]
@@ -311,7 +311,7 @@ class Shown(TypedDict, total=False):
 
 
 class ExternalSchema(TypedDict):
-    """The SQL by which a warehouse reads the published tables, and what its role must be allowed."""
+    """The SQL with which a warehouse can read the published tables. `needed`: the permissions that its role needs."""
 
     statements: list[str]
     needed: list[str]

@@ -1,4 +1,4 @@
-"""The reference page of all answers, from their JSON Schemas."""
+"""The reference page of all answers (docs/reference/json.md), made from their JSON Schemas."""
 
 from __future__ import annotations
 
@@ -11,33 +11,31 @@ from manifest_platform.cli.answers import ANSWERS, Lines, schema
 _HEAD = """\
 # Answers in JSON
 
-This page is made by `manifest-platform schema`; `manifest-platform schema COMMAND` prints the JSON Schema of one command's
-answer.
+`manifest-platform schema` makes this page; `manifest-platform schema COMMAND` prints the JSON Schema of one command's answer.
 
-With `--json`, stdout has the answer and nothing else: one JSON document, on one line. Commands that tell what happens as it
-happens answer a line for each event, and the summary last: a program that wants that alone reads the last line. What is for
-people, warnings and errors, goes to stderr in any case. A command that cannot do what it was asked answers
-`{"error": {"type": …, "message": …}}`, whatever it is; the exit code says the same as without `--json`: see
-[command-line.md](command-line.md).
+With `--json`, stdout has the answer and nothing else: one JSON document, on one line. Commands that report events print a line
+for each event, and the summary last; a program that needs only the summary reads the last line. Warnings and errors for people
+always go to stderr. Any command that fails prints `{"error": {"type": …, "message": …}}`. The exit codes are the same as
+without `--json`: see [command-line.md](command-line.md).
 
-Within a major release, a field keeps its name, its type and its meaning, and none is taken away. New fields, and new kinds of
-events, may come in any release: pass over what you do not know. Texts, as `message`, `reason`, `cause` and `text`, are for
-people and change; go by `type`, `kind`, `answer`, `stop`, `status` and the exit code. Times are in UTC, as ISO 8601; sizes are
+Within a major release, no field is removed, and each keeps its name, its type and its meaning. Any release may add fields and
+kinds of events: ignore those that you do not know. Texts such as `message`, `reason`, `cause` and `text` are for people and may
+change. Programs should read `type`, `kind`, `answer`, `stop`, `status` and the exit code. Times are ISO 8601 in UTC; sizes are
 in bytes.
 """
 
 
 def page() -> str:
-    """The page, in Markdown."""
+    """Returns the page, in Markdown."""
     kinds: dict[str, Any] = {}
     rows = []
     for command, answer in ANSWERS.items():
         told = schema(command)
         kinds |= told.get("$defs", {})
         refs = [_type(one) for one in _alternatives(told) if one.get("$ref") != "#/$defs/Failed"]
-        how = "a line each: " if isinstance(answer, Lines) else ""
-        rows.append(f"| `{command}` | {how}{', '.join(refs) or 'an error alone'} |")
-    parts = [_HEAD, "| command | answer |\n|---|---|\n" + "\n".join(rows), "## What these are"]
+        how = "a line for each: " if isinstance(answer, Lines) else ""
+        rows.append(f"| `{command}` | {how}{', '.join(refs) or 'no JSON, except for errors'} |")
+    parts = [_HEAD, "| command | answer |\n|---|---|\n" + "\n".join(rows), "## Documents"]
     for name, one in sorted(kinds.items()):
         fields = _wrapped("; ".join(_fields(one)))
         parts.append(f"### {name}\n\n{one.get('description', '')}\n\n{fields}".rstrip())
@@ -59,7 +57,7 @@ def _fields(kind: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _type(one: Mapping[str, Any]) -> str:
-    """A type in words, with a link to what it is."""
+    """Returns a type in words, with a link to its section."""
     if ref := one.get("$ref"):
         name = ref.rpartition("/")[2]
         return f"[{name}](#{name.lower()})"

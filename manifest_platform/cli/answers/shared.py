@@ -1,4 +1,4 @@
-"""What several answers have in common."""
+"""The types that several answers share."""
 
 from __future__ import annotations
 
@@ -19,20 +19,20 @@ class Item(TypedDict):
 
 
 class Told(TypedDict):
-    """What went wrong: the kind of error, which programs may go by, and the message for people."""
+    """An error. `type`: the kind of error, for programs; `message`: for people."""
 
     type: str
     message: str
 
 
 class Failed(TypedDict):
-    """The answer of any command that could not do what it was asked, with an exit code of its own."""
+    """The answer of any command that failed. The exit code says how."""
 
     error: Told
 
 
 class Application(TypedDict):
-    """Who worked on an item."""
+    """The application that wrote a record: its name, its version, and its instance if there are several."""
 
     name: str
     version: str
@@ -40,14 +40,14 @@ class Application(TypedDict):
 
 
 class Payload(TypedDict):
-    """What a record says beyond its fields, with the schema that says what it means."""
+    """The payload of a record: `data`, and the `schema` that describes it."""
 
     schema: str
     data: dict[str, Any]
 
 
 class Record(TypedDict):
-    """A record of the manifest, as it is stored; docs/reference/manifest.md says what it means."""
+    """A record of the manifest, as it is stored. docs/reference/manifest.md describes its fields."""
 
     item: str
     sequence: int
@@ -66,13 +66,13 @@ class Record(TypedDict):
 
 
 class Rows(TypedDict):
-    """The rows that a query found, by the names of their columns."""
+    """The rows of a query. Each row is an object with a value for each column."""
 
     rows: list[dict[str, Any]]
 
 
 class Totals(TypedDict):
-    """How much there is of a kind of object."""
+    """The number of objects of a kind, with their rows and bytes."""
 
     objects: int
     rows: int

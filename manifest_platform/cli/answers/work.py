@@ -1,4 +1,4 @@
-"""What the commands answer that work on items: registering, draining, loading in full, deciding, and keeping house."""
+"""The answers of commands that change something: registration, drains, full loads, decisions, imports, housekeeping."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from manifest_platform.cli.answers.shared import Item, Record, Time, Told
 
 
 class Discovered(TypedDict):
-    """What one look at the landing root found, by name."""
+    """The directories that a listing of the landing root found, by name. `known`: the number of those registered before."""
 
     new: list[str]
     late: list[str]
@@ -30,20 +30,20 @@ class Discovered(TypedDict):
 
 
 class DrainDiscovered(Discovered):
-    """What a drain found at the landing root before it began."""
+    """The directories that a drain found in the landing root."""
 
     event: Literal["discovered"]
 
 
 class NotDiscovered(TypedDict):
-    """That the landing root could not be listed; what is registered already is worked on."""
+    """The landing root could not be listed. The drain works on the items that are registered already."""
 
     event: Literal["not_discovered"]
     reason: str
 
 
 class ShredStarted(TypedDict):
-    """A Spark job begins."""
+    """A Spark job that shreds items begins."""
 
     event: Literal["shred_started"]
     items: int
@@ -51,7 +51,7 @@ class ShredStarted(TypedDict):
 
 
 class Shredded(TypedDict):
-    """An item was shredded, in a batch that took `seconds`."""
+    """An item was shredded. `batch`: the number of items in its Spark job; `seconds`: the duration of that job."""
 
     event: Literal["shredded"]
     item: str
@@ -64,7 +64,7 @@ class Shredded(TypedDict):
 
 
 class Loaded(TypedDict):
-    """An item is in the warehouse; `already`: it was before."""
+    """An item is in the warehouse. `already`: true if it was there before; `told`: notes about the load."""
 
     event: Literal["loaded"]
     item: str
@@ -78,7 +78,7 @@ class Loaded(TypedDict):
 
 
 class ItemFailed(TypedDict):
-    """An attempt at an item failed."""
+    """An attempt at an item failed. `kind`: transient or permanent."""
 
     event: Literal["failed"]
     item: str
@@ -88,7 +88,7 @@ class ItemFailed(TypedDict):
 
 
 class PutBack(TypedDict):
-    """An attempt ended without a failure: no attempt is counted."""
+    """An attempt ended without a result, and is not counted as a failure."""
 
     event: Literal["put_back"]
     item: str
@@ -97,7 +97,7 @@ class PutBack(TypedDict):
 
 
 class ShreddedAgain(TypedDict):
-    """An item's output was lost: it is shredded again, by itself."""
+    """The output of an item was lost, and the item is shredded again automatically."""
 
     event: Literal["shredded_again"]
     item: str
@@ -105,7 +105,7 @@ class ShreddedAgain(TypedDict):
 
 
 class FeedEnd(TypedDict):
-    """Why a drain ended on a feed."""
+    """The reason why a drain stopped on a feed."""
 
     feed: str
     stop: str
@@ -115,7 +115,7 @@ class FeedEnd(TypedDict):
 
 
 class Drained(TypedDict):
-    """What a drain did, and why it stopped; the last line."""
+    """The summary of a drain, and why it stopped. The last line."""
 
     event: Literal["ended"]
     run_id: str
@@ -140,7 +140,7 @@ ShredEvent = ShredStarted | Shredded | ItemFailed | PutBack | ShreddedAgain
 
 
 class Begun(TypedDict):
-    """A full load was begun."""
+    """A full load was begun. `boundary`: the stop time of its snapshot."""
 
     event: Literal["begun"]
     item: Item
@@ -149,7 +149,7 @@ class Begun(TypedDict):
 
 
 class Snapshot(TypedDict):
-    """A snapshot, and how it stands with the load."""
+    """A snapshot. `standing`: its state at the load."""
 
     item: str
     stop: str
@@ -158,7 +158,7 @@ class Snapshot(TypedDict):
 
 
 class FullStatus(TypedDict):
-    """How full loads stand; `needed`: why one is, empty where none is."""
+    """The state of full loads. `needed`: why a full load is needed, empty if none is."""
 
     dataset: str
     mode: str
@@ -178,7 +178,7 @@ class Recorded(TypedDict):
 
 
 class Key(TypedDict):
-    """An item's key as it is stored."""
+    """The key of an item, as it is stored."""
 
     feed: str
     sort: str
@@ -210,7 +210,7 @@ class Captured(TypedDict):
 
 
 class Diverged(TypedDict):
-    """The origin has other content now than was captured."""
+    """The content at the origin has changed since it was captured. `known`, `found`: the two checksums."""
 
     event: Literal["diverged"]
     feed: str
@@ -251,7 +251,7 @@ class Awaited(NotPublished):
 
 
 class CaptureEnded(TypedDict):
-    """What a capture did; the last line."""
+    """The summary of a capture. The last line."""
 
     event: Literal["ended"]
     captured: list[str]
@@ -267,7 +267,7 @@ class CaptureEnded(TypedDict):
 
 
 class Decided(TypedDict):
-    """The record that a decision wrote on an item; with --dry-run, the one that it would write."""
+    """The record that a decision wrote on an item; with --dry-run, the record that it would write."""
 
     item: Item
     record: Record
@@ -282,7 +282,7 @@ class Refused(TypedDict):
 
 
 class DecisionsEnded(TypedDict):
-    """How many decisions were done and refused; the last line where there are several items."""
+    """The number of decisions that were written and refused. The last line, if there are several items."""
 
     event: Literal["ended"]
     done: int
@@ -306,11 +306,11 @@ SkipRule = TypedDict(
         "over": NotRequired[bool],
     },
 )
-"""A rule by which items are skipped as they are registered; `over`: it has ended."""
+"""A rule that skips new items. `over`: true if the rule has ended."""
 
 
 class SkipRuleAdded(TypedDict):
-    """A rule that was added, and what it means that is registered already."""
+    """A rule that was added. `registered`: the matching items that were registered before."""
 
     rule: SkipRule
     registered: list[Item]
@@ -325,13 +325,13 @@ class SkipRuleRemoved(TypedDict):
 
 
 class SkipRules(TypedDict):
-    """The rules."""
+    """The rules that skip new items."""
 
     rules: list[SkipRule]
 
 
 class SkipRuleChange(TypedDict):
-    """That a rule was added or removed: who, when and why."""
+    """A change of the rules: by whom, when and why a rule was added or removed."""
 
     change: Literal["added", "removed"]
     rule: SkipRule
@@ -342,13 +342,13 @@ class SkipRuleChange(TypedDict):
 
 
 class SkipRuleChanges(TypedDict):
-    """All that was ever added or removed."""
+    """All changes of the rules."""
 
     changes: list[SkipRuleChange]
 
 
 class Claimed(TypedDict):
-    """An item that was claimed; no item: `item` is null."""
+    """An item that was claimed. `record`: the id of the claim, for `put complete` and `put fail`."""
 
     item: str
     record: str
@@ -358,13 +358,13 @@ class Claimed(TypedDict):
 
 
 class NothingToDo(TypedDict):
-    """That there was nothing to claim."""
+    """There was no item to claim."""
 
     item: None
 
 
 class Blocked(TypedDict):
-    """That nothing may be claimed, for what, and what helps."""
+    """No item may be claimed. `blocked_by`: the item that blocks; `command`: the remedy."""
 
     item: None
     blocked_by: Item
@@ -374,7 +374,7 @@ class Blocked(TypedDict):
 
 
 class Ran(TypedDict):
-    """What became of the item that a program worked on."""
+    """The result of a program on an item. `exit_code`: the program's."""
 
     item: Item
     exit_code: int
@@ -382,7 +382,7 @@ class Ran(TypedDict):
 
 
 class Put(TypedDict):
-    """An item that was registered."""
+    """An item that was registered. `skipped_by`: the rules that skip it."""
 
     item: str
     sort: str
@@ -398,7 +398,7 @@ class Ended(TypedDict):
 
 
 class Archived(TypedDict):
-    """What was moved to Parquet files."""
+    """The items and records that were moved to Parquet files. `left`: items that changed meanwhile and were not moved."""
 
     items: int
     records: int
@@ -409,7 +409,7 @@ class Archived(TypedDict):
 
 
 class Chore(TypedDict):
-    """What one chore removed; `hindered`: why it could not, `off`: why it is not done."""
+    """A chore: the numbers of things that it removed. `hindered`: why it failed; `off`: why it is disabled; `wrong`: faults."""
 
     name: str
     removed: dict[str, int]
@@ -419,14 +419,14 @@ class Chore(TypedDict):
 
 
 class Housekept(TypedDict):
-    """What housekeeping removed."""
+    """The chores of housekeeping, and what each removed."""
 
     dry_run: bool
     chores: list[Chore]
 
 
 class Reconciled(TypedDict):
-    """What a feed lacked in the warehouse; `lost`: the snapshot that only a full load brings back."""
+    """The items of a feed that the warehouse lacks. `lost`: a missing snapshot, which only a full load restores."""
 
     feed: str
     freed: list[str]
@@ -435,7 +435,7 @@ class Reconciled(TypedDict):
 
 
 class WarehouseReconciled(TypedDict):
-    """What is loaded again; `begun`: the full load that was begun."""
+    """The items that are loaded again, by feed. `begun`: the snapshot of the full load that was begun."""
 
     dry_run: bool
     begun: Item | None
@@ -443,20 +443,20 @@ class WarehouseReconciled(TypedDict):
 
 
 class WarehouseAccepted(TypedDict):
-    """The feeds whose warehouse was taken as it is."""
+    """The feeds whose warehouse was accepted with its current rows."""
 
     feeds: list[Reconciled]
 
 
 class Form(TypedDict):
-    """The form of stored rows."""
+    """The version of stored rows, and the release that wrote it."""
 
     number: int
     release: str
 
 
 class Upgrade(TypedDict):
-    """What was rewritten of a dataset's rows."""
+    """An upgrade of a dataset's rows. `rewritten`, `made`: keys of rows; `beside`: the number of derived rows that changed."""
 
     dataset: str
     dry_run: bool
@@ -467,13 +467,13 @@ class Upgrade(TypedDict):
 
 
 class Upgraded(TypedDict):
-    """The datasets that were taken over."""
+    """The datasets that were upgraded."""
 
     upgraded: list[Upgrade]
 
 
 class Imported(TypedDict):
-    """What was put into the store of a dump."""
+    """An import of a dump. `written`: rows that were added; `there`: rows that existed before."""
 
     dataset: str
     written: int
@@ -481,14 +481,14 @@ class Imported(TypedDict):
 
 
 class ForeignNote(TypedDict):
-    """Something about a run of the other manifest."""
+    """A note about a run of the other manifest."""
 
     item: str
     text: str
 
 
 class ForeignImport(TypedDict):
-    """What was imported of another manifest."""
+    """An import from another manifest. `grown`: items with new records; `open`: items in progress there."""
 
     source: str
     dry_run: bool
@@ -506,7 +506,7 @@ class ForeignImport(TypedDict):
 
 
 class ImportDropped(TypedDict):
-    """What the end of an import that broke off took away."""
+    """An unfinished import that was dropped. `shortened`: items that keep their earlier records."""
 
     source: str
     dry_run: bool
@@ -516,7 +516,7 @@ class ImportDropped(TypedDict):
 
 
 class Moved(TypedDict):
-    """What was told of directories that lie elsewhere now."""
+    """The items whose location was updated. `elsewhere`: items in other folders; `left`: true if --limit ended the command."""
 
     old: str
     new: str

@@ -1,7 +1,6 @@
-"""The commands `merge ...`: small objects to merged ones, and what an operator wants to know and decide about them.
+"""The commands `merge ...`: merge small objects, publish merged ones, and show and repair partitions.
 
-Belongs here: arguments, and how answers look, a module for each subject. What the commands do is in `pipeline.merge` and
-`operations`.
+Belongs here: arguments and output, a module for each subject. The work itself is in `pipeline.merge` and `operations`.
 """
 
 from manifest_platform.cli.merge import (  # noqa: F401 - modules of commands register them

@@ -1,4 +1,4 @@
-"""`merge external-schema`: the SQL by which a warehouse reads the published tables."""
+"""`merge external-schema`: the SQL with which a warehouse can read the published tables."""
 
 from __future__ import annotations
 
@@ -18,15 +18,18 @@ from manifest_platform.merging.catalogs.catalog import CatalogRejected
 @merge.command("external-schema", cls=Command)
 def external_schema(
     context: typer.Context,
-    role: Annotated[str | None, typer.Option("--role", metavar="ARN", help="The role that the warehouse takes on.")] = None,
+    role: Annotated[str | None, typer.Option("--role", metavar="ARN", help="IAM role that the warehouse assumes.")] = None,
     to: Annotated[
-        list[str] | None, typer.Option("--to", metavar="WHO", help="Grant it to a user, role:NAME, group:NAME or public.")
+        list[str] | None,
+        typer.Option("--to", metavar="WHO", help="Grant access to a user, role:NAME, group:NAME or public. Repeatable."),
     ] = None,
-    name: Annotated[str | None, typer.Option("--name", metavar="SCHEMA", help="Its name, if not the catalog's.")] = None,
+    name: Annotated[
+        str | None, typer.Option("--name", metavar="SCHEMA", help="Name of the external schema. Default: the catalog's name.")
+    ] = None,
 ) -> int:
-    """Prints the SQL by which a warehouse reads the published tables: external schemas, and grants.
+    """Prints the SQL with which a warehouse can read the published tables: external schemas and grants.
 
-    Nothing is changed: give it to the warehouse. What the role must be allowed stands in it as comments.
+    Run the SQL in the warehouse; this command changes nothing. Comments in the SQL list the permissions that the role needs.
     """
     with open_merging(context) as merging:
         known = {table.schema for table in merging.inventory.tables() if not table.dropped}

@@ -1,4 +1,4 @@
-"""The group of commands `merge`, and what they share: their arguments, and the way to a dataset's merging."""
+"""The group `merge`: the arguments that its commands share, and access to the merging of a dataset."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ ORDER = [
     "show",
     "external-schema",
 ]
-"""The commands as the help lists them."""
+"""The order of the commands in the help."""
 
 
 class _Commands(Group):
@@ -39,22 +39,25 @@ class _Commands(Group):
 
 merge = group("merge", "Merges small objects into well-sized ones, and publishes them.", _Commands)
 
-TableName = Annotated[str, typer.Argument(metavar="TABLE", help="A table, as shredding or as readers call it.")]
-DateText = Annotated[str, typer.Argument(metavar="DATE", help="The partition's date: YYYY-MM-DD.")]
-TableOption = Annotated[str | None, typer.Option("--table", metavar="TABLE", help="Of this table only.")]
-DateOption = Annotated[str | None, typer.Option("--date", metavar="DATE", help="Of this date only: YYYY-MM-DD.")]
+TableName = Annotated[str, typer.Argument(metavar="TABLE", help="Name of a table, in shredding or in the catalog.")]
+DateText = Annotated[str, typer.Argument(metavar="DATE", help="Date of the partition: YYYY-MM-DD.")]
+TableOption = Annotated[str | None, typer.Option("--table", metavar="TABLE", help="Show this table only.")]
+DateOption = Annotated[str | None, typer.Option("--date", metavar="DATE", help="Show this date only: YYYY-MM-DD.")]
 
 
 @contextmanager
 def open_merging(context: typer.Context, author: str | None = None, ahead: timedelta = timedelta()) -> Generator[Merging]:
-    """Merging of the dataset meant, by a clock that is `ahead` of the real one. Raises Refused if it is not merged."""
+    """Opens the merging of the command line's dataset. Raises Refused if merging is not configured for it.
+
+    `author`: written into the records; `ahead`: added to the clock.
+    """
     with open_pipeline(context, author=author) as pipeline:
         yield Merging(pipeline, lambda: datetime.now(UTC) + ahead)
 
 
 def date_of(text: str) -> date:
-    """A date from its text. Raises WrongUse."""
+    """Parses a date. Raises WrongUse if the text is no date."""
     try:
         return date.fromisoformat(text)
     except ValueError as error:
-        raise WrongUse(f"{text!r} is no date: write it as 2026-01-31") from error
+        raise WrongUse(f"{text!r} is no date: write a date such as 2026-01-31") from error

@@ -1,4 +1,4 @@
-"""`merge publish`, and how a publication is told."""
+"""`merge publish`, and the output of a publication."""
 
 from __future__ import annotations
 
@@ -16,9 +16,12 @@ from manifest_platform.merging.publish import PublishReport
 @merge.command(cls=Recording)
 def publish(
     context: typer.Context,
-    verify: Annotated[bool, typer.Option("--verify", help="Compare every entry of the catalog, and mend it.")] = False,
+    verify: Annotated[bool, typer.Option("--verify", help="Compare every entry of the catalog, and repair it.")] = False,
 ) -> int:
-    """Closes, switches and publishes what is due, without merging. Exit 1 if something failed, 4 if nothing was to do."""
+    """Closes, switches and publishes the partitions that are due, without merging.
+
+    Exit code 1 if a publication failed, 4 if there was nothing to do.
+    """
     with open_merging(context) as merging:
         report = merging.publish(verify)
     if as_json(context):
@@ -33,25 +36,25 @@ def publish(
 
 
 def changed(report: PublishReport) -> bool:
-    """Whether a publication changed anything."""
+    """Returns True if a publication changed anything."""
     return bool(report.closed or report.switched or report.entered or report.shown or report.published or report.put_back)
 
 
 def print_published(report: PublishReport) -> None:
-    """What was published, what waits and what failed, a line each."""
+    """Prints the published, waiting and failed partitions, a line each."""
     for place, version in report.published:
         say(f"✓ {place.table} {place.day}  published as version {version}")
     for place, reason in report.waiting:
         say(wrapped(f"{place}  waits: {reason}", "· ", "    "))
     for failed in report.failed:
-        kind = "passing" if failed.transient else "for a person"
+        kind = "transient" if failed.transient else "a person must act"
         say(wrapped(f"{failed.place}  not published ({kind}): {failed.error}", "✗ ", "    "))
     if report.busy:
-        say(f"· {report.busy} publishes just now, and goes on with what is closed and switched")
+        say(f"· {report.busy} is publishing now, and continues with the partitions that are closed and switched")
 
 
 def published_words(report: PublishReport) -> str:
-    """What a publication did, counted."""
+    """Returns the counts of a publication as text."""
     counts = {
         "closed": len(report.closed),
         "switched": len(report.switched),
@@ -64,12 +67,12 @@ def published_words(report: PublishReport) -> str:
 
 
 def published_part(report: PublishReport | None) -> dict[str, Any]:
-    """What a larger document says of a publication."""
+    """Returns the part of a larger JSON document that describes a publication."""
     return {"published": published_document(report) if report else None}
 
 
 def published_document(report: PublishReport) -> dict[str, Any]:
-    """A publication as JSON has it."""
+    """Returns the JSON document of a publication."""
     places = ("closed", "switched", "entered", "shown", "put_back")
     return {
         **{name: [str(place) for place in getattr(report, name)] for name in places},

@@ -1,4 +1,4 @@
-"""`merge files` and `merge query`: what readers of the published partitions get."""
+"""`merge files` and `merge query`: read the published partitions."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from manifest_platform.quantities import count_of, size_of
 
 @merge.command(cls=Command)
 def files(context: typer.Context, table: TableName, day: DateText) -> int:
-    """Lists the files that readers of a partition get now."""
+    """Lists the files of a partition that readers read now."""
     with open_merging(context) as merging:
         key = table_named(merging, table).key
         try:
@@ -32,17 +32,17 @@ def files(context: typer.Context, table: TableName, day: DateText) -> int:
     for file in found.files:
         kind = "small" if file.lower is None else f"({file.lower}, {file.upper}]"
         say(f"{file.rows:>10,} rows  {size_of(file.bytes):>9}  {kind}\n  {file.uri}")
-    served = f"version {found.version}, generation {found.generation}" if found.version else "small objects, as they came"
+    served = f"version {found.version}, generation {found.generation}" if found.version else "small objects, not merged yet"
     rows, size = sum(file.rows for file in found.files), sum(file.bytes for file in found.files)
     say(f"{key} {found.date}: {served}; {count_of(len(found.files), 'file')}, {rows:,} rows, {size_of(size)}")
     return Exit.DONE
 
 
 @merge.command(cls=Command)
-def query(context: typer.Context, sql: Annotated[str, typer.Argument(metavar="SQL", help="One query.")]) -> int:
-    """Asks the published partitions, in a DuckDB that is gone afterwards.
+def query(context: typer.Context, sql: Annotated[str, typer.Argument(metavar="SQL", help="One SQL query.")]) -> int:
+    """Runs a query over the published partitions, in a temporary DuckDB database.
 
-    Each table is a view over the files that readers get now; its column dt is the partition's date.
+    Each table is a view over the files that readers read now. Its column dt is the date of the partition.
     """
     with open_merging(context) as merging:
         reader = Reader(merging.inventory, merging.config.delayed == "at_once")

@@ -1,4 +1,4 @@
-"""`merge rebuild` and `merge retry`: what an operator does to a partition that is damaged, or was set aside."""
+"""`merge rebuild` and `merge retry`: repair a damaged partition, and free a partition that was set aside."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ from manifest_platform.remedies import Action, Remedy
 
 @merge.command(cls=Recording)
 def rebuild(context: typer.Context, table: TableName, day: DateText) -> int:
-    """Writes all merged objects of a partition anew from its small ones, and publishes them.
+    """Rewrites all merged objects of a partition from its small objects, and publishes them.
 
-    New files, the same version in a new generation: readers see the old or the new ones. A partition that is not switched yet
-    is rebuilt too, and published when it is switched.
+    It writes new files and publishes them in one step, as the same version in a new generation: readers see either the old or
+    the new files. A partition that is not switched yet is published when it is switched.
     """
-    with open_merging(context, author=operator()) as merging, ending_well("readers see what they saw before"):
+    with open_merging(context, author=operator()) as merging, ending_well("readers still see the old files"):
         conf = merging.pipeline.config.spark.conf
         key, when = table_named(merging, table).key, date_of(day)
         done = upkeep.rebuild(merging, lambda: spark.session(conf), key, when)
@@ -41,18 +41,18 @@ def rebuild(context: typer.Context, table: TableName, day: DateText) -> int:
         say(wrapped(f"{key} {when}  rebuilt  {what}, {sizes}; generation {done.partition.generation}", "✓ ", "    "))
         print_published(done.published)
         if not done.partition.switched:
-            say("it is not switched yet, so nobody reads its merged objects; it is published when it is")
+            say("the partition is not switched yet: readers read its small objects until then")
     return Exit.DONE if done.published.succeeded else Exit.FAILED
 
 
 @merge.command(cls=Recording)
 def retry(context: typer.Context, table: TableName, day: DateText) -> int:
-    """Lets a partition that was set aside be merged again, by the next run."""
+    """Frees a partition that was set aside after failures, so that the next run merges it again."""
     with open_merging(context, author=operator()) as merging:
         partition = merging.inventory.retry(table_named(merging, table).key, date_of(day))
         command = typed(context, merging.pipeline.name)(Remedy(Action.MERGE))
     if as_json(context):
         print_json(partition_document(partition))
     else:
-        say(f"{partition.table} {partition.date} is to be merged again, now; next: {command}")
+        say(f"{partition.table} {partition.date} is free to be merged again; next: {command}")
     return Exit.DONE

@@ -1,4 +1,4 @@
-"""`merge gc` and `merge drop`: removes what nothing needs, or a whole table."""
+"""`merge gc` and `merge drop`: remove unneeded merged objects, or a whole table."""
 
 from __future__ import annotations
 
@@ -22,19 +22,21 @@ from manifest_platform.quantities import size_of
 _AGE = re.compile(r"(0|[1-9][0-9]{0,4})([mhdw])")
 _UNITS = {"m": "minutes", "h": "hours", "d": "days", "w": "weeks"}
 
-Sure = Annotated[bool, typer.Option("--yes", help="Do not ask.")]
+Sure = Annotated[bool, typer.Option("--yes", help="Do not ask for confirmation.")]
 
 
 @merge.command(cls=Recording)
 def gc(
     context: typer.Context,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what would be removed, and remove nothing.")] = False,
-    grace: Annotated[str, typer.Option(metavar="AGE", help="Keep what was needed or written since: 12h, 7d or 2w.")] = "7d",
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Show what would be removed, and remove nothing.")] = False,
+    grace: Annotated[
+        str, typer.Option(metavar="AGE", help="Keep files that were needed or written within this time: 12h, 7d or 2w.")
+    ] = "7d",
 ) -> int:
-    """Removes what nothing needs any more: superseded merged objects, what dead attempts left, old versions.
+    """Removes superseded merged objects, files of dead attempts, and old versions.
 
-    Never small objects, what a committed range or a version within the grace time names, or what a running job wrote. Exit 4 if
-    there is nothing to remove.
+    Never removes small objects, files that a committed range or a version within the grace time names, or files of a running
+    job. Exit code 4 if there is nothing to remove.
     """
     age = _age(grace)
     found: list[Garbage] = []
@@ -49,7 +51,7 @@ def gc(
         print_table(heads, rows)
         say(f"{size_of(sum(one.bytes for one in found))} {'would be' if dry_run else 'were'} removed")
     else:
-        say(f"nothing to remove that was not needed for {grace}")
+        say(f"nothing to remove: everything was needed or written within {grace}")
     return Exit.DONE if found else Exit.NOTHING
 
 
@@ -67,20 +69,20 @@ def _garbage_document(of: Garbage) -> dict[str, Any]:
 def _age(text: str) -> timedelta:
     parts = _AGE.fullmatch(text)
     if not parts:
-        raise WrongUse(f"--grace {text}: give a number and m, h, d or w, as 7d")
+        raise WrongUse(f"--grace {text}: write a number and m, h, d or w, such as 7d")
     return timedelta(**{_UNITS[parts[2]]: int(parts[1])})
 
 
 @merge.command(cls=Recording)
 def drop(context: typer.Context, table: TableName, yes: Sure = False) -> int:
-    """Removes a table with everything: its entry in the catalog, its rows, its merged objects.
+    """Removes a merged table: its entry in the catalog, its rows in the manifest, and its merged objects.
 
-    What shredding wrote stays. The table comes again with the next objects that shredding writes of it, unless it is disabled.
+    Small objects stay. The table is created again with the next objects that shredding writes for it, unless it is disabled.
     """
     if as_json(context) and not yes:
-        raise WrongUse("drop asks before it removes anything; with --json give it --yes")
+        raise WrongUse("drop asks for confirmation; with --json, add --yes")
     with open_merging(context, author=operator()) as merging:
-        # Of a drop that ended early the rest goes, and not another table that readers call so.
+        # After an interrupted drop, the exact name wins, so that no other table with this name in the catalog is removed.
         known = table if upkeep.was_known(merging, table) else table_named(merging, table).key
         there = upkeep.stock(merging, known)
         what = {
@@ -91,7 +93,7 @@ def drop(context: typer.Context, table: TableName, yes: Sure = False) -> int:
         if not as_json(context):
             say(f"table {known}")
             print_lines(what)
-        if not yes and not typer.confirm("Remove all of it?"):
+        if not yes and not typer.confirm("Remove all of this?"):
             say("nothing was removed")
             return Exit.NOTHING
         dropped = upkeep.drop(merging, known)
@@ -99,6 +101,6 @@ def drop(context: typer.Context, table: TableName, yes: Sure = False) -> int:
         numbers = {name: getattr(dropped, name) for name in ("partitions", "small_objects", "rows", "files", "bytes")}
         print_json({"table": known, "location": dropped.location, **numbers})
     else:
-        again = f"it comes again with its next objects, unless merge.tables.{known}.enabled is false"
+        again = f"the next objects create it again, unless merge.tables.{known}.enabled is false"
         say(wrapped(f"{known} is removed; {again}"))
     return Exit.DONE

@@ -1,4 +1,4 @@
-"""`merge run`: registers, merges what is due or asked for, closes, switches and publishes."""
+"""`merge run`: registers small objects, merges partitions, closes, switches and publishes them."""
 
 from __future__ import annotations
 
@@ -29,26 +29,35 @@ from manifest_platform.remedies import Action, Remedy
 @merge.command(cls=Recording, epilog=examples("merge run", "merge run --table events --date 2026-01-31"))
 def run(
     context: typer.Context,
-    table: Annotated[list[str] | None, typer.Option("--table", metavar="TABLE", help="Merge this one now; repeatable.")] = None,
+    table: Annotated[
+        list[str] | None, typer.Option("--table", metavar="TABLE", help="Merge this table now. Repeatable.")
+    ] = None,
     day: Annotated[str | None, typer.Option("--date", metavar="DATE", help="Merge this date now: YYYY-MM-DD.")] = None,
     month: Annotated[str | None, typer.Option(metavar="MONTH", help="Merge all dates of this month now: YYYY-MM.")] = None,
-    max_partitions: Annotated[int | None, typer.Option(min=1, metavar="N", help="Merge at most so many partitions.")] = None,
-    max_seconds: Annotated[float | None, typer.Option(min=1, metavar="S", help="Begin nothing after so many seconds.")] = None,
-    clock: Annotated[str | None, typer.Option(metavar="TIME", help="Pretend that it is later, to try it.")] = None,
+    max_partitions: Annotated[
+        int | None, typer.Option(min=1, metavar="N", help="Merge at most this number of partitions.")
+    ] = None,
+    max_seconds: Annotated[
+        float | None, typer.Option(min=1, metavar="S", help="Start nothing new after this number of seconds.")
+    ] = None,
+    clock: Annotated[
+        str | None, typer.Option(metavar="TIME", help="Use this later time instead of the clock's, for tests.")
+    ] = None,
 ) -> int:
-    """Registers what was shredded, merges what is due, closes, switches and publishes.
+    """Registers shredded objects, merges the partitions that are due, then closes, switches and publishes them.
 
-    With --table, --date or --month, only those partitions are merged: now and whole, even before a day is over.
-    Exit 0 something was done, or others are at it, 1 failed, 4 nothing to do. With --json: one line an event, then the summary.
+    With --table, --date or --month, it merges only those partitions: immediately and completely, even before the day is over.
+    Exit code 0 if work was done or another run is working, 1 if a merge failed, 4 if there was nothing to do. With --json: one
+    line for each event, then the summary.
     """
     now = datetime.now(UTC)
     ahead = _ahead(clock, now)
     wanted = Wanted(tuple(table or ()), *_dates(day, month))
     documents = as_json(context)
     report = MergeReport()
-    with open_merging(context, ahead=ahead) as merging, ending_well("the next merge run takes back what was in work"):
+    with open_merging(context, ahead=ahead) as merging, ending_well("the next merge run repeats unfinished merges"):
         if ahead:
-            warn(f"warning: by --clock it is {moment(now + ahead)} for this run, and what it registers, merges and publishes")
+            warn(f"warning: --clock sets the time of this run, and of everything that it records, to {moment(now + ahead)}")
         as_typed, conf = typed(context, merging.pipeline.name), merging.pipeline.config.spark.conf
         budget = MergeBudget(max_partitions, max_seconds)
         with closing(merge_wanted(merging, lambda: spark.session(conf), budget, wanted)) as events:
@@ -82,17 +91,17 @@ def _ahead(clock: str | None, now: datetime) -> timedelta:
     try:
         time = datetime.fromisoformat(clock)
     except ValueError as error:
-        raise WrongUse(f"--clock {clock}: give a time as 2026-01-31T12:00 (UTC) or 2026-01-31T12:00+09:00") from error
+        raise WrongUse(f"--clock {clock}: write a time such as 2026-01-31T12:00 (UTC) or 2026-01-31T12:00+09:00") from error
     time = time if time.tzinfo else time.replace(tzinfo=UTC)
     if time < now:
-        raise WrongUse(f"--clock {clock} is past: it is {moment(now)}, and what is written must not lie before what is there")
+        raise WrongUse(f"--clock {clock} is in the past: it is {moment(now)}; records must not be older than earlier ones")
     return time - now
 
 
 def _dates(day: str | None, month: str | None) -> tuple[date | None, date | None]:
-    """The first and the last date that are meant; None for all."""
+    """Returns the first and the last date to merge; None for all dates."""
     if day and month:
-        raise WrongUse("--date and --month: name one of them")
+        raise WrongUse("--date and --month exclude each other: give one of them")
     if day:
         return date_of(day), date_of(day)
     if month is None:
@@ -100,13 +109,13 @@ def _dates(day: str | None, month: str | None) -> tuple[date | None, date | None
     try:
         first = datetime.strptime(month, "%Y-%m").date()
     except ValueError as error:
-        raise WrongUse(f"--month {month}: give a month as 2026-01") from error
+        raise WrongUse(f"--month {month}: write a month such as 2026-01") from error
     return first, first.replace(day=monthrange(first.year, first.month)[1])
 
 
 def _passed_over(event: PassedOver, as_typed: Typed) -> str:
     told = as_typed(Remedy(Action.RETRY_MERGE, table=event.table, day=event.date))
-    return f"{event.table} of {event.date} is set aside, and not merged: {event.error}; then {told}"
+    return f"{event.table} of {event.date} was set aside and is not merged: {event.error}. Correct the cause, then run {told}"
 
 
 def _progress(event: MergeEvent) -> str:
@@ -146,7 +155,7 @@ def _report_document(report: MergeReport) -> dict[str, Any]:
 
 
 def _print_report(report: MergeReport, as_typed: Typed) -> None:
-    """What a run did, and why it stopped."""
+    """Prints what a run did, and why it stopped."""
     if report.published:
         print_published(report.published)
     parts = [

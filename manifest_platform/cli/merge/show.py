@@ -1,4 +1,4 @@
-"""`merge log` and `merge show`: what merging recorded, in Prism's tables."""
+"""`merge log` and `merge show`: the finished merges, and the inventory in the layout of Prism's tables."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ from manifest_platform.quantities import duration, size_of
 def log(
     context: typer.Context,
     table: TableOption = None,
-    limit: Annotated[int, typer.Option(min=1, metavar="N", help="Show at most so many.")] = 20,
+    limit: Annotated[int, typer.Option(min=1, metavar="N", help="Most merges to show.")] = 20,
 ) -> int:
-    """Shows the merges that ended last, the latest first. Exit 4 if there is none."""
+    """Shows the last finished merges, newest first. Exit code 4 if there are none."""
     with open_merging(context) as merging:
         key = table_named(merging, table).key if table else None
         jobs = [job for job in merging.inventory.log(limit if key is None else 50 * limit) if key in (None, job.table)][:limit]
@@ -53,7 +53,7 @@ def _log_row(job: FinishedJob) -> tuple[str, ...]:
 
 
 class View(StrEnum):
-    """The tables of Prism's metadata."""
+    """The tables of Prism's metadata. Prism is the system whose model of merging this platform uses."""
 
     TABLES = "tables"
     PARTITIONS = "partitions"
@@ -99,19 +99,19 @@ _SHORT = {
         "heartbeat_time": "heartbeat_time",
     },
 }
-"""The columns that fit a screen, and their heads; JSON has all of them under their whole names."""
+"""The columns that fit on a screen, and their heads. JSON has all columns under their full names."""
 
 
 @merge.command(cls=Command, epilog=examples("merge show partitions", "merge show objects --table events --date 2026-01-31"))
 def show(
     context: typer.Context,
-    view: Annotated[View, typer.Argument(metavar="|".join(View), help="Which table of Prism's metadata.")],
+    view: Annotated[View, typer.Argument(metavar="|".join(View), help="Table of Prism's metadata to show.")],
     table: TableOption = None,
     day: DateOption = None,
 ) -> int:
-    """Shows the inventory of merging as the tables of Prism's metadata; with --json under all of their columns.
+    """Shows the inventory of merging in the layout of Prism's metadata tables.
 
-    Exit 4 if there is nothing to show.
+    With --json, it shows all of their columns. Exit code 4 if there is nothing to show.
     """
     when = date_of(day) if day else None
     with open_merging(context) as merging:
@@ -134,7 +134,7 @@ Rows = Iterable[dict[str, Any]]
 
 
 def _view(merging: Merging, view: View, table: str | None, day: date | None) -> Iterator[tuple[str, Rows]]:
-    """The rows of a view, by what they are of."""
+    """Yields groups of a view's rows: the heading of the group (a partition, or empty), and the rows."""
     inventory = merging.inventory
     if view is View.TABLES:
         yield "", (row for row in views.prism_tables(inventory) if table in (None, row["prism_table_id"]))

@@ -1,4 +1,4 @@
-"""`merge status` and `merge explain`: how merging stands, and what a partition waits for."""
+"""`merge status` and `merge explain`: the state of merging, and the reason why a partition waits."""
 
 from __future__ import annotations
 
@@ -30,9 +30,10 @@ from manifest_platform.remedies import Action, Remedy
 
 @merge.command(cls=Command)
 def status(context: typer.Context) -> int:
-    """Shows how merging stands: what waits, and for what. Exit 3 if a partition was set aside.
+    """Shows the state of merging: the partitions that wait, and for what.
 
-    Partitions that are at rest, merged and published to their last object, are not looked at: see `merge show partitions`.
+    Partitions whose objects are all merged and published are not listed: see `merge show partitions`. Exit code 3 if a
+    partition was set aside after failures.
     """
     with open_merging(context) as merging:
         found = merge_status(merging)
@@ -65,7 +66,7 @@ def _print_status(found: MergeStatus, as_typed: Typed) -> None:
         say(wrapped(_busy_words(busy), "", "      "))
     resting = sum(1 for table in found.tables if not table.partitions)
     of = f"{resting:,} of {count_of(len(found.tables), 'table')} at rest" if found.tables else "no tables yet"
-    say(f"{of}; asked in {count_of(found.requests, 'request')}")
+    say(f"{of}; {count_of(found.requests, 'request')} to the manifest")
 
 
 def _print_table_status(table: TableStanding, as_typed: Typed) -> None:
@@ -93,20 +94,20 @@ def _partition_words(one: PartitionStanding) -> str:
 def _busy_words(busy: Busy) -> str:
     failed = f", {busy.failed:,} of them failed" if busy.failed else ""
     return (
-        f"{busy.table} {busy.date} is merged again and again: {busy.jobs:,} jobs within a day{failed}, {size_of(busy.bytes)} of"
-        " small objects. Each was another job, for objects that came meanwhile; merge log shows them"
+        f"{busy.table} {busy.date} is merged very often: {busy.jobs:,} jobs within a day{failed}, {size_of(busy.bytes)} of"
+        " small objects. Each job merged objects that arrived after the job before; `merge log` shows the jobs"
     )
 
 
 @merge.command(cls=Command, epilog=examples("merge explain events 2026-01-31"))
 def explain(context: typer.Context, table: TableName, day: DateText) -> int:
-    """Says how a partition stands, what a merge of it would do now, and why it is not merged, closed, switched or published."""
+    """Explains the state of a partition, what a merge would do now, and why it is not merged, closed, switched or published."""
     with open_merging(context) as merging:
         known = table_named(merging, table)
         partition = merging.inventory.partition(known.key, date_of(day))
         if partition is None:
             raise Refused(
-                f"{known.key} of {day}: no object of it is registered; a run registers what was shredded",
+                f"{known.key} of {day}: no object of this partition is registered; a merge run registers shredded objects",
                 Remedy(Action.MERGE),
             )
         told = explain_partition(merging, partition, known)
@@ -122,7 +123,7 @@ def explain(context: typer.Context, table: TableName, day: DateText) -> int:
 
 
 def partition_document(of: Partition) -> dict[str, Any]:
-    """What JSON says of a partition beside its paragraph."""
+    """Returns the JSON document of a partition, without its text."""
     return {
         "table": of.table,
         "date": of.date,

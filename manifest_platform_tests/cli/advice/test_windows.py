@@ -165,7 +165,7 @@ def test_a_window_that_changes_a_type_comes_in_with_a_newer_snapshot(ward: Ward,
     terminal.follow(Action.BEGIN_FULL_LOAD)
     terminal.follow(Action.DRAIN)
     assert ward.seen.applied == ["full 0000", "full 0030"]
-    assert "goes on by changes" in terminal.run("full", "status")
+    assert "loads changes" in terminal.run("full", "status")
 
 
 @pytest.mark.walks(Action.RESHRED)

@@ -63,10 +63,10 @@ def test_the_commands_make_and_check(file: Path, capsys: pytest.CaptureFixture[s
     told = capsys.readouterr()
     assert "manifest-platform store create" in told.out + told.err
     assert main(["store", "create", "--config", str(file)]) == 0
-    assert ": made, as it should be\n" in capsys.readouterr().out
+    assert ": created, all settings are correct\n" in capsys.readouterr().out
     assert main(["store", "create", "--config", str(file)]) == 0
     assert main(["store", "check", "--config", str(file)]) == 0
-    assert capsys.readouterr().out.count(": is there, as it should be\n") == 2
+    assert capsys.readouterr().out.count(": exists, all settings are correct\n") == 2
     assert main(["store", "check", "--config", str(file), "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["differences"] == []
 

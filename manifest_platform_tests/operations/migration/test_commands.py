@@ -138,21 +138,21 @@ def test_the_report_names_what_is_to_be_done(
     assert out.splitlines() == [
         f"dynamodb://{name} into dataset shop, feed enriched",
         f"  read       {len(rows)} rows",
-        "  items      6 added, 0 grown, 0 unchanged",
+        "  items      6 added, 0 with new records, 0 unchanged",
         "  records    21 appended",
-        f"  late       1, not done there, and behind what was loaded last: {run(1)}",
-        f"  open       1, in work there, or left by a crash; when that system is stopped, add --free-open: {run(4)}",
-        f"  failed     2, resolve or skip: {run(3)}, {run(6)}",
-        f"  undecided  1, skipped there for the shredder alone; skip for all, or unskip: {run(5)}",
-        "  repaired   2 records of lost races for a lock",
+        f"  late       1, not done there, and earlier than the item loaded last: {run(1)}",
+        f"  open       1, in progress there, or left by a crash; once that system is stopped, add --free-open: {run(4)}",
+        f"  failed     2, failed there; resolve or skip them: {run(3)}, {run(6)}",
+        f"  undecided  1, skipped there by the shredder only; skip them for all, or unskip them: {run(5)}",
+        "  repaired   2 records that lost a race for a lock",
         "  left out   1 problems",
-        "  next       manifest-platform drain, when the other system is stopped",
+        "  next       once the other system is stopped: manifest-platform drain",
     ]
     assert f"repaired: {ROOT}/{run(6)}/: record" in err
     assert f"left out: s3://elsewhere/{run(7)}/: lies outside {ROOT}: name the folder of the runs with --source-root" in err
     assert main(["import-snowplow", name, *where, "--free-open", "--dry-run"]) == 1
     out, _ = capsys.readouterr()
-    assert "dry run, nothing is written" in out
+    assert "dry run, nothing was written" in out
     assert "records    1 appended" in out
     assert main(["view"]) == 0
     out, _ = capsys.readouterr()
