@@ -1,4 +1,7 @@
-"""`accept`: a directory that was rewritten on purpose counts as it lies there now; or other content is known, and stays out."""
+"""`accept` and `keep`: the two answers to a directory whose content changed after it was registered.
+
+`accept` takes the new content and shreds the item again. `keep` acknowledges the new content and leaves it out.
+"""
 
 from __future__ import annotations
 
@@ -8,36 +11,35 @@ from manifest_platform.remedies import Action, Remedy
 
 
 def accept(pipeline: Pipeline, key: ItemKey, reason: str) -> Record:
-    """Takes an item's directory as it lies there now: a New record with its checksum, a version more, then shredded again.
+    """Accepts an item's directory as it is now: writes a New record with its checksum and the next version.
 
-    Of what the platform captures itself, what the origin offers now, which is captured for it.
+    For a directory that the platform captures itself, the content that the origin offers now is captured first.
 
-    Raises Refused while somebody works on it or has meanwhile, for an item that is loaded (its rows would have to change, and
-    with them all that was loaded on top), where nothing was rewritten, and LandingError where the directory cannot be read.
+    Raises Refused if somebody works on the item, if it is loaded (its rows and everything loaded on top of them would have
+    to change), or if nothing was rewritten. Raises LandingError if the directory cannot be read.
     """
     item = pipeline.manifest.item(key)
     landed = item.landed
     if landed is None:
-        raise Refused(f"{key.name} was not discovered, so nothing says where its files are")
+        raise Refused(f"{key.name} was not registered by discovery, so the manifest does not know where its files are")
     seen = pipeline.source.as_it_is(pipeline.manifest, landed)
     offers = pipeline.source.offered_instead(pipeline.manifest, landed)
     if seen.checksum == landed.checksum and offers is None:
         raise Refused(
-            f"{landed.place} is as it was registered: there is nothing to accept. Land it again first; where"
-            " something else was at fault, and is mended, resolve it; if it never comes, skip it",
+            f"{landed.place} has not changed since it was registered, so there is nothing to accept. Land the corrected"
+            " directory first. If the cause was elsewhere and is fixed, resolve the item. If it is never corrected, skip it",
             Remedy(Action.EXPLAIN, item=key.name),
         )
     if is_loaded(pipeline, item):
         raise Refused(
-            f"{key.name} is loaded, with the content that was registered, and its rows stay. Land the new content under another"
-            " name where it is to be loaded too; that this content is known, and stays out, can be acknowledged",
+            f"{key.name} is already loaded with the registered content, and its rows stay. To load the new content too, land it"
+            " under another name. Otherwise acknowledge that the new content stays out",
             Remedy(Action.KEEP, item=key.name),
         )
     if pipeline.dataset.merge and any(one.state is State.PROCESSED for one in item.records):
         raise Refused(
-            f"{key.name} was shredded with the content that was registered, and its objects are merged or will be. Land the new"
-            " content under another name where it is to be read too; that this content is known, and stays out, can be"
-            " acknowledged",
+            f"{key.name} was shredded with the registered content, and its objects are or will be merged. To publish the new"
+            " content too, land it under another name. Otherwise acknowledge that the new content stays out",
             Remedy(Action.KEEP, item=key.name),
         )
     if offers is not None:
@@ -48,20 +50,20 @@ def accept(pipeline: Pipeline, key: ItemKey, reason: str) -> Record:
 
 
 def keep(pipeline: Pipeline, key: ItemKey, reason: str) -> Record:
-    """Acknowledges that an item's directory has other content now, which stays out: nobody is told of it any more.
+    """Acknowledges that an item's directory has other content now, which stays out, so that it is no longer reported.
 
-    Raises Refused where the content is known, LandingError where the directory cannot be read.
+    Raises Refused if the content is the registered one, LandingError if the directory cannot be read.
     """
     landed = pipeline.manifest.item(key).landed
     if landed is None:
-        raise Refused(f"{key.name} was not discovered, so nothing says what its content was")
+        raise Refused(f"{key.name} was not registered by discovery, so the manifest does not know its content")
     now = pipeline.source.as_it_is
     offered = pipeline.source.offered_instead(pipeline.manifest, landed) or now(pipeline.manifest, landed).checksum
     return pipeline.manifest.acknowledge(key, offered, reason)
 
 
 def is_loaded(pipeline: Pipeline, item: Item) -> bool:
-    """Whether an item's rows are in the warehouse, by the manifest."""
+    """True if an item's rows are in the warehouse, according to the manifest."""
     step = pipeline.manifest.step(item.key.feed, LOAD)
     serving = pipeline.manifest.state(step.application).seen_by(step, item.key.feed).serving_epoch
     return item.processed_by(step.application, serving) is not None

@@ -1,8 +1,8 @@
-"""Archiving: the records of finished items move out of the manifest's store into Parquet files.
+"""Archiving: moves the records of finished items from the manifest's store to Parquet files.
 
-A file is written, and read back and compared, before any row refers to it; then each item is moved in one transaction, if
-it is still as it was read. A run that dies leaves at most a file that no row refers to: nothing is lost, nothing doubled, and
-the next run goes on.
+A file is written, read back and compared before any row refers to it. Then each item is moved in a transaction, on condition
+that its records have not changed. A crash leaves at most one file that no row refers to. Nothing is lost or duplicated, and
+the next run continues.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ from manifest_platform.pipeline.pipeline import Pipeline
 from manifest_platform.record_files import RecordFile, read_records, write_records
 
 BATCH = 1000
-"""Items in one file, at most."""
+"""The maximum number of items in a file."""
 
 
 @dataclass(frozen=True)
 class Archived:
-    """What a run of archiving did, or would do: items, their records, the files that it wrote and their bytes.
+    """The result of archiving: numbers of items, their records, files written and bytes written. A dry run writes no files.
 
-    `left`: items that changed while they were being moved, and so stay.
+    `left`: items that changed during the run and therefore stay in the store.
     """
 
     items: int = 0
@@ -45,20 +45,20 @@ class Archived:
 
 
 def archive_dataset(pipeline: Pipeline, older_than: timedelta, dry_run: bool = False) -> Archived:
-    """Archives every feed of a dataset at the place that is configured.
+    """Archives every feed of a dataset to `manifest.archive`. `older_than`: the minimum age of an item's newest record.
 
-    Raises ConfigError where none is, Refused for an age at which somebody may still work by what would be archived, else as
-    `archive`.
+    Raises ConfigError if `manifest.archive` is not set, Refused if `older_than` is not longer than the longest step limit;
+    otherwise as `archive`.
     """
     location = pipeline.config.manifest.archive
     if location is None:
-        raise ConfigError("manifest.archive is not set: give it a place for archived records, a path or s3://")
+        raise ConfigError("manifest.archive is not set: set it to the place for archived records, a path or an s3:// URI")
     key, hours = pipeline.config.limits.longest
     if older_than <= timedelta(hours=hours):
-        # A worker that goes by what it read before puts its record where an archived one was.
+        # A worker that acts on an old read would write its record in the place of an archived one.
         raise Refused(
-            f"nothing is archived that is younger than a step may take, which is {hours:g} hours ({key}): a worker may still"
-            " go by it; give a greater age"
+            f"records must be older than the longest step limit, {hours:g} hours ({key}), to be archived, because a worker may"
+            " still depend on younger ones. Choose a greater age"
         )
     before, total = pipeline.clock() - older_than, Archived()
     for feed in pipeline.manifest.feeds:
@@ -69,8 +69,8 @@ def archive_dataset(pipeline: Pipeline, older_than: timedelta, dry_run: bool = F
 def archive(manifest: Manifest, feed: str, before: datetime, location: str, dry_run: bool = False) -> Archived:
     """Moves the finished items of a feed whose newest record is older than `before` to Parquet files below a location.
 
-    The newest item stays in any case. One walk over the feed, a row for each item that was archived already; may be repeated,
-    and done by several at once. Raises StoreError; OSError where the location cannot be written.
+    The newest item of the feed always stays. Reads the feed once, and one row for each item that is already archived.
+    Idempotent, and safe to run concurrently. Raises StoreError; OSError if the location cannot be written.
     """
     total = Archived()
     found = finished(manifest, feed, before)
@@ -83,7 +83,7 @@ def archive(manifest: Manifest, feed: str, before: datetime, location: str, dry_
 
 
 def finished(manifest: Manifest, feed: str, before: datetime) -> Iterator[Item]:
-    """The items of a feed that may be archived; never its newest."""
+    """Yields the items of a feed that may be archived, never its newest."""
     steps = manifest.steps(feed)
     states = {step.application.key: manifest.state(step.application) for step in steps if step.ordered}
     for item, _next in pairwise(progress.each(manifest.items(feed, archived=False), f"looking at the items of {feed}")):
@@ -97,14 +97,16 @@ def _archive(manifest: Manifest, feed: str, items: Sequence[Item], location: str
     written = read_records(file.uri, file.checksum)
     for item in items:
         if written.get(item.key.position) != item.records:
-            raise RowDamaged(f"{file.uri} does not read back as it was written: {item.key.name} differs; nothing was moved")
+            raise RowDamaged(
+                f"{file.uri} does not read back as it was written: the records of {item.key.name} differ. Nothing was moved"
+            )
     moved = [item for some in _together(items) for item in _move(manifest, some, file)]
     records = sum(len(item.records) for item in moved)
     return Archived(len(moved), records, 1, file.bytes, len(items) - len(moved))
 
 
 def _together(items: Sequence[Item]) -> Iterator[list[Item]]:
-    """The items in groups that fit into one transaction each."""
+    """Yields the items in groups that fit into one transaction each."""
     group: list[Item] = []
     writes = 0
     for item in items:
@@ -117,7 +119,7 @@ def _together(items: Sequence[Item]) -> Iterator[list[Item]]:
 
 
 def _move(manifest: Manifest, items: Sequence[Item], file: RecordFile) -> list[Item]:
-    """Moves items in one transaction, or each in its own where one of them has changed; returns those that were moved."""
+    """Moves items in one transaction, or each in its own if one of them has changed. Returns the items that were moved."""
     writes: list[Write] = [
         write for item in items for write in move(item, ArchivedRecords(file.uri, file.checksum, item.sequence))
     ]

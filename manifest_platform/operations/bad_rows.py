@@ -1,6 +1,6 @@
-"""How many bad rows the newest items have: what shredding let pass, told before it becomes a habit.
+"""Counts of bad rows in the newest items, so that people see them early.
 
-Belongs here: the count, for people. Whether an item has too many is decided once, when it is shredded.
+Belongs here: the counts for people. The decision that an item has too many bad rows is made when it is shredded.
 """
 
 from __future__ import annotations
@@ -12,12 +12,12 @@ from manifest_platform.manifest import ItemKey, Record
 from manifest_platform.pipeline import SHRED
 
 NEWEST, GLANCE = 400, 100
-"""How many of a feed's newest records are looked at: one query, whatever the feed has; and where many feeds are shown."""
+"""The number of newest records of a feed that are read, in one query: for one feed, and where many feeds are shown."""
 
 
 @dataclass(frozen=True)
 class BadItem:
-    """An item with bad rows among its lines."""
+    """An item with bad rows. `lines`: all its lines, the bad ones included."""
 
     name: str
     bad: int
@@ -25,13 +25,13 @@ class BadItem:
 
     @property
     def share(self) -> float:
-        """Bad rows by lines."""
+        """The bad rows as a fraction of the lines."""
         return self.bad / self.lines
 
 
 @dataclass(frozen=True)
 class BadRows:
-    """The bad rows of the newest `items` that were shredded, and those of them that have any, the largest share first."""
+    """Bad rows of the `items` most recently shredded items. `found`: the items that have any, largest share first."""
 
     items: int
     lines: int
@@ -39,12 +39,12 @@ class BadRows:
     found: tuple[BadItem, ...]
 
     def above(self, share: float) -> tuple[BadItem, ...]:
-        """The items with a larger share of bad rows."""
+        """Returns the items whose share of bad rows is larger than `share`."""
         return tuple(item for item in self.found if item.share > share)
 
 
 def bad_rows(feed: str, records: Iterable[Record]) -> BadRows:
-    """The bad rows of a feed's newest items, by their records, the newest first."""
+    """Counts the bad rows of a feed's newest items. `records`: their records, newest first."""
     newest: dict[str, BadItem] = {}
     for record in records:
         counts = record.data

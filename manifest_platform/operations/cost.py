@@ -1,4 +1,4 @@
-"""What items cost the manifest's store."""
+"""The cost of items in requests to the manifest's store."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from manifest_platform.manifest.keys import record_key
 
 
 def costs_of(manifest: Manifest, feed: str, items: Sequence[Item]) -> list[tuple[Item, Cost]]:
-    """The costs of items of a feed, each as if it had been worked on alone. Raises Refused for a feed that is none."""
+    """Returns the cost of each item, as if it had been worked on alone. Raises Refused if there is no such feed."""
     steps = manifest.steps(feed)
     states = {step.application.key: manifest.state(step.application) for step in steps}
     leases = {step.application.key: manifest.lease(step.application, feed) for step in steps}

@@ -1,7 +1,7 @@
-"""What operators decide on items, one or many: which items are meant, and each decision with what came of it.
+"""Decisions of operators on items: `resolve`, `skip` and `unskip`, for one item or many.
 
-Belongs here: `resolve`, `skip` and `unskip`, how items are chosen, and the rehearsal. What a decision does to the records is
-the manifest's; `reshred` and `accept` are modules of their own.
+Belongs here: the choice of items by name, pattern or time of failure, the decisions, and their dry run. The effect of a
+decision on the records is defined by the manifest; `reshred` and `accept` are modules of their own.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ from manifest_platform.remedies import Action, Remedy
 from manifest_platform.warehouse.errors import WarehouseError
 
 Candidates = Callable[[Pipeline, str], Iterator[Item]]
-"""The items of a feed that a decision can be about."""
+"""A function that yields the items of a feed to which a decision can apply."""
 
 
 @dataclass(frozen=True)
 class Decision:
-    """What became of a decision on an item: the record that says so, or why it was refused and what helps instead."""
+    """The outcome of a decision on an item: its record, or the reason of a refusal with its remedy."""
 
     key: ItemKey
     record: Record | None = None
@@ -35,7 +35,7 @@ class Decision:
 
 
 def decide(pipeline: Pipeline, keys: Sequence[ItemKey], act: Callable[[ItemKey], Record], dry_run: bool) -> Iterator[Decision]:
-    """Decides on each item by itself; one that is refused holds no other up. `dry_run`: by all rules, nothing is written."""
+    """Decides on each item separately: a refusal does not stop the others. `dry_run`: applies all rules and writes nothing."""
     with pipeline.manifest.rehearsing() if dry_run else nullcontext():
         for key in keys:
             try:
@@ -44,22 +44,22 @@ def decide(pipeline: Pipeline, keys: Sequence[ItemKey], act: Callable[[ItemKey],
                 yield Decision(key, refused=str(refused), remedy=refused.remedy)
 
 
-# Which items
+# Choosing items
 
 
 def is_pattern(pipeline: Pipeline, name: str) -> bool:
-    """Whether a name is a pattern for names, as `run=2024-05-14-*`, and no item's id: a URL may have a question mark."""
+    """True if a name is a pattern such as `run=2024-05-14-*`, and not an item's id: a URL may contain a question mark."""
     return any(sign in name for sign in "*?[") and pipeline.registered_as(name) is None
 
 
 def chosen(pipeline: Pipeline, names: Sequence[str], among: Candidates, failed_since: datetime | None = None) -> list[ItemKey]:
-    """The items that are meant, in order, each once: by name, URI or pattern, and of these only what failed since a time.
+    """Returns the chosen items in order, without duplicates: by name, URI or pattern; or of these, those failed since a time.
 
-    A pattern means those that the decision can be about (`among`); without a name all of them. Raises Refused for a name that
-    is none or of several, UnknownItem, ValueError where nothing is named and no time given.
+    A pattern selects from the items to which the decision can apply (`among`); without names, all of these are selected.
+    Raises Refused if a name is invalid or ambiguous, UnknownItem if there is no such item, ValueError without names and time.
     """
     if not names and failed_since is None:
-        raise ValueError("name the items, by name, URI or pattern, or say since when they failed")
+        raise ValueError("no items were chosen: name them (by name, URI or pattern), or give the time since which they failed")
     meant = {name: is_pattern(pipeline, name) for name in names}
     literal = [pipeline.key(name) for name, pattern in meant.items() if not pattern]
     patterns = [name for name, pattern in meant.items() if pattern] or ([] if names else ["*"])
@@ -81,20 +81,20 @@ def _failed_since(pipeline: Pipeline, key: ItemKey, since: datetime) -> bool:
 
 
 def failed(pipeline: Pipeline, feed: str) -> Iterator[Item]:
-    """The items of a feed that failed and wait for a person."""
+    """Yields the items of a feed that failed and require a decision."""
     for step in pipeline.manifest.steps(feed):
         yield from failed_by(pipeline.manifest, feed, step.application)
 
 
 def undone(pipeline: Pipeline, feed: str) -> Iterator[Item]:
-    """The items of a feed that some step has not done."""
+    """Yields the items of a feed that at least one step has not done, once for each such step."""
     for step in pipeline.manifest.steps(feed):
         for item, _ in pipeline.manifest.backlog(feed, step.application.key):
             yield item
 
 
 def passed_over(pipeline: Pipeline, feed: str) -> Iterator[Item]:
-    """The items of a feed that are skipped or set aside: they lie anywhere, so all that are not archived are looked at."""
+    """Yields the items of a feed that are skipped or quarantined. Reads all items that are not archived."""
     steps = pipeline.manifest.steps(feed)
     states = {step.application.key: pipeline.manifest.state(step.application) for step in steps if step.ordered}
     for item in pipeline.manifest.items(feed, archived=False):
@@ -116,26 +116,29 @@ def resolve(pipeline: Pipeline, key: ItemKey, reason: str) -> Record:
 
 
 def skip(pipeline: Pipeline, key: ItemKey, reason: str, application: str = EVERYONE) -> Record:
-    """Tells an application to pass over an item, unless the warehouse has it. Raises Refused if it is done or worked on.
+    """Makes an application pass over an item. Raises Refused if the item is done, in work, or already in the warehouse.
 
-    A manifest that was put back from a backup does not know what was loaded since: skipped, the rows would stay, and nobody
-    would know of them. The ledger is asked where the warehouse can be; where it cannot, the manifest alone decides.
+    A manifest that was restored from a backup does not know the items that were loaded since. If such an item were skipped, its
+    rows would stay in the warehouse unnoticed. So the ledger is asked first. If it is unreachable, the manifest alone decides.
     """
     loads = key.feed in pipeline.feeds and Application(LOAD).is_stopped_by(Application.parse(application))
     if loads and (applied := _applied(pipeline, key)):
-        what = f"{key.name} is in the warehouse since {applied:%Y-%m-%d %H:%M:%S %Z}, and no record says so: skipped, its rows"
+        what = (
+            f"{key.name} was loaded into the warehouse at {applied:%Y-%m-%d %H:%M:%S %Z}, but the manifest has no record of it."
+            " A skip would leave its rows in the warehouse"
+        )
         if pipeline.manifest.item(key).processed_by(Application(SHRED)):
-            raise Refused(f"{what} would stay. To repair records it as loaded", Remedy(Action.REPAIR))
+            raise Refused(f"{what}. Repair the manifest instead, which records the item as loaded", Remedy(Action.REPAIR))
         raise Refused(
-            f"{what} would stay. It is recorded as loaded, and not loaded again, once it is shredded, for which its directory"
-            " must be there",
+            f"{what}. Let it be shredded again instead, for which its directory must exist. It is then recorded as loaded,"
+            " without a second load",
             Remedy(Action.DRAIN),
         )
     return pipeline.manifest.skip(key, reason, application)
 
 
 def _applied(pipeline: Pipeline, key: ItemKey) -> datetime | None:
-    """When the warehouse applied an item that no record calls loaded; None where it did not, or cannot be asked."""
+    """When the warehouse applied an item that no record reports as loaded; None if it did not, or is unreachable."""
     manifest = pipeline.manifest
     step = manifest.step(key.feed, LOAD)
     state = manifest.state(step.application).seen_by(step, key.feed)
@@ -148,23 +151,23 @@ def _applied(pipeline: Pipeline, key: ItemKey) -> datetime | None:
 
 
 def unskip(pipeline: Pipeline, key: ItemKey, reason: str) -> Record:
-    """Lifts every skip of an item, or lets in one that is set aside. Raises Refused if it is neither, or its place is gone."""
+    """Lifts all skips of an item, or admits a quarantined one. Raises Refused if it is neither, or its position is passed."""
     return pipeline.manifest.unskip(key, reason)
 
 
 def comes_next(pipeline: Pipeline, key: ItemKey) -> tuple[str, Remedy]:
-    """What an item that was let in waits for until it is loaded, and what helps on.
+    """Returns what an admitted item waits for until it is loaded, and the remedy.
 
-    That it is New says nothing where it failed before, or where another item blocks the feed.
+    The state New alone does not say this: the item may have failed before, or another item may block the feed.
     """
     manifest = pipeline.manifest
     item = manifest.item(key)
     for step in manifest.steps(key.feed):
         judged = judge(item, step, manifest.state(step.application).seen_by(step, key.feed))
         if judged.standing in (Standing.FAILED, Standing.CUT_OFF):
-            return f"it is BLOCKED still: {judged.reason}", blocked(item, judged).remedy
+            return f"it is still BLOCKED: {judged.reason}", blocked(item, judged).remedy
     if key.feed not in pipeline.feeds:
-        return "its steps take it when its turn comes", Remedy(Action.SHOW_NEXT)
+        return "its steps take it in order", Remedy(Action.SHOW_NEXT)
     verdict = manifest.next(key.feed, LOAD)
     if not isinstance(verdict, Blocked) or verdict.standing is Standing.WAITING:
         return "the next drain takes it", Remedy(Action.DRAIN)

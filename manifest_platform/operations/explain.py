@@ -1,6 +1,6 @@
-"""What would happen next with an item, and why not: one paragraph for a person who has never seen the manifest.
+"""`explain`: one paragraph on what happens next with an item, and why not sooner, for a reader new to the manifest.
 
-Belongs here: the words. How an item stands with a step is judged by the manifest alone.
+Belongs here: the sentences. The manifest alone decides the standing of an item.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from manifest_platform.warehouse.errors import IncompatibleChange
 
 @dataclass(frozen=True)
 class StepView:
-    """How an item stands with one step; `before`: those that an ordered step takes first, and the first of them."""
+    """The standing of an item for one step. `before`: how many items an ordered step takes before it; `first`: the first."""
 
     step: Step
     judged: Judgement
@@ -34,13 +34,13 @@ class StepView:
 
     @property
     def name(self) -> str:
-        """The step, as people call it."""
+        """The step's name for people."""
         return self.step.application.key
 
 
 @dataclass(frozen=True)
 class Explanation:
-    """The paragraph, and the views that it was made of."""
+    """The paragraph, and the standings by step from which it was made."""
 
     text: str
     views: tuple[StepView, ...]
@@ -49,15 +49,16 @@ class Explanation:
 def explanation(
     manifest: Manifest, key: ItemKey, told: Callable[[Remedy], str], now: datetime, chain: Iterable[Broken] = ()
 ) -> Explanation:
-    """What would happen next with an item. `told`: how a remedy is told where it is read. Raises UnknownItem.
+    """Explains what happens next with an item. `told`: formats a remedy for the reader. Raises UnknownItem.
 
-    `chain`: the feeds whose warehouse is not what the manifest believes; what is said of loading is no news of them.
+    `chain`: the feeds whose warehouse differs from what the manifest believes. For them, loading is stopped.
     """
     item = manifest.item(key)
     views = tuple(_views(manifest, item))
     words = _Words(manifest, item, told, now)
     held = [
-        f"But {LOAD} is stopped, and what the manifest has loaded may be gone: {one.reason}: `{told(one.remedy)}`."
+        f"However, {LOAD} is stopped, and rows that the manifest has as loaded may be missing: {one.reason}:"
+        f" `{told(one.remedy)}`."
         for one in chain
         if one.feed == key.feed
     ]
@@ -76,26 +77,26 @@ def _views(manifest: Manifest, item: Item) -> Iterator[StepView]:
         first = verdict if isinstance(verdict, Ready | Blocked) and verdict.item.key != item.key else None
         before, judged = _in_turn(manifest, item, step, judged) if first else (0, judged)
         if isinstance(verdict, Blocked) and (not first or verdict.standing is Standing.MODE):
-            # Of the item itself the verdict knows more: whether the feed is held, and where the item before it stopped.
+            # For the item itself the verdict knows more: whether the feed is held, and the stop time of the item before it.
             judged = Judgement(verdict.standing, verdict.reason, judged.record)
         yield StepView(step, judged, before, first)
 
 
 def _in_turn(manifest: Manifest, item: Item, step: Step, judged: Judgement) -> tuple[int, Judgement]:
-    """How many items a strict step takes before an item, and how that will stand once they are done.
+    """Returns the number of items that a strict step takes before an item, and the item's standing once they are done.
 
-    Held against what is done now, everything behind the next window would follow a gap.
+    Compared with the present watermark instead, every item behind the next window would appear to follow a gap.
     """
     before = 0
     for one, supposed in manifest.backlog(item.key.feed, step.application.key):
         if one.key == item.key:
             return before, supposed
         before += supposed.standing is not Standing.LATE
-    return 0, judged  # somebody did it meanwhile
+    return 0, judged  # it was done meanwhile
 
 
 class _Words:
-    """The sentences on one item."""
+    """Builds the sentences on one item."""
 
     def __init__(self, manifest: Manifest, item: Item, told: Callable[[Remedy], str], now: datetime):
         self.manifest, self.item, self.now = manifest, item, now
@@ -103,7 +104,7 @@ class _Words:
         self._told = told
 
     def sentences(self, views: tuple[StepView, ...]) -> Iterator[str]:
-        """How the item came to be known, then a sentence or two on every step; steps that one record stops share theirs."""
+        """Yields how the item was registered, then some sentences on each step. Steps stopped by the same record share them."""
         yield self._arrival()
         for (standing, record), group in groupby(views, key=lambda view: (view.judged.standing, view.judged.record)):
             same = list(group)
@@ -121,41 +122,41 @@ class _Words:
     def _arrival(self) -> str:
         registered = moment(self.item.records[0].timestamp)
         landed = self.item.landed
-        told = landed and self.item.key.feed != ITEMS  # a program said of its item what it liked
+        told = landed and self.item.key.feed != ITEMS  # the numbers of an item that a program registered are not measured here
         what = f" ({landed.files:,} files, {size_of(landed.bytes)})" if landed and told else ""
         return f"{self.name} was registered in feed {self.item.key.feed} at {registered}{what}."
 
     def _invalid(self, judged: Judgement) -> str:
         look = self._do(Action.READ_RECORDS)
         return (
-            f"No step touches it, for {judged.reason}. The log was changed by something else than this program:"
-            f" {look} shows it, and a backup or a dump has what it was."
+            f"No step takes it, because {judged.reason}. Another program has changed the log. {look} shows its records;"
+            " restore them from a backup or a dump."
         )
 
     def _of_record(self, standing: Standing, record: Record, views: list[StepView]) -> str:
         if standing is Standing.SKIPPED:
             return self._skipped(record, views)
         waits = [view.name for view in views if view.name != record.application.key]
-        others = f" {_and(waits)} cannot take it before that is settled." if waits else ""
+        others = f" {_and(waits)} cannot take it before this is settled." if waits else ""
         return (self._failed(record) if standing is Standing.FAILED else self._processing(record)) + others
 
     def _skipped(self, record: Record, views: list[StepView]) -> str:
         passes = "passes" if len(views) == 1 else "pass"
-        said = f"{record.author} said so at {moment(record.timestamp)} ({record.data.get('reason') or 'no reason given'})"
+        said = f"{record.author} decided so at {moment(record.timestamp)} ({record.data.get('reason') or 'no reason given'})"
         lift = self._do(Action.UNSKIP)
-        return f"{_and([view.name for view in views])} {passes} over it, for {said}; {lift} lets it in."
+        return f"{_and([view.name for view in views])} {passes} over it: {said}. {lift} admits it again."
 
     def _failed(self, record: Record) -> str:
         kind, message = record.data.get("kind", "failed"), str(record.data.get("message", "no message")).rstrip(".")
         over, helps = self._do(Action.SKIP), after_failure(record.data.get("remedy"), self.name)
         command = f"`{self._told(helps)}`"
         if helps.action is Action.RESOLVE:
-            command = f"{command} has it tried again once the cause is mended"
+            command = f"{command} frees it for another attempt once the cause is fixed"
         if helps.action is Action.BEGIN_FULL_LOAD and record.data.get("exception") == IncompatibleChange.__name__:
-            command = f"{command}, or where its type was wrong, {self._do(Action.RESHRED)} once shred.types says the right one"
+            command = f"{command}, or, if its type was wrong, correct shred.types and then {self._do(Action.RESHRED)}"
         return (
             f"{record.application.key} failed on it at {moment(record.timestamp)} ({kind}): {message}. It waits for a person:"
-            f" {command}, {over} passes over it for good."
+            f" {command}; {over} passes over it permanently."
         )
 
     def _processing(self, record: Record) -> str:
@@ -164,15 +165,15 @@ class _Words:
         if lease and lease.is_live(self.now) and lease.token == (record.token or lease.token):
             return (
                 f"{who} has been working on it since {moment(record.timestamp)}: {lease.holder} holds the lease until"
-                f" {moment(lease.expires_at)}, and extends it for as long as it lives."
+                f" {moment(lease.expires_at)} and extends it while the worker lives."
             )
         ended = f"its lease ended at {moment(lease.expires_at)}" if lease else "it holds no lease"
         ended = "its lease was given back" if lease and lease.given_back else ended
         if lease and lease.is_live(self.now):
-            ended = f"the lease is {lease.holder}'s now"
+            ended = f"{lease.holder} holds the lease now"
         return (
-            f"{who} began to work on it at {moment(record.timestamp)}, and that worker is gone ({ended}):"
-            f" {self._drain(who)} settles what it left."
+            f"{who} began to work on it at {moment(record.timestamp)}, and that worker is gone ({ended})."
+            f" {self._drain(who)} settles the unfinished work."
         )
 
     def _of_step(self, view: StepView) -> str:
@@ -181,42 +182,44 @@ class _Words:
             case Standing.DONE:
                 return self._done(view)
             case Standing.SUPERSEDED:
-                return f"{who} passes over it, for {judged.reason}: there is nothing to do."
+                return f"{who} passes over it, because {judged.reason}. There is nothing to do."
             case Standing.LATE:
                 return self._set_aside(view)
             case Standing.READY:
                 return self._ready(view)
             case Standing.WAITING:
-                return f"{who} waits, for {judged.reason}."
+                return f"{who} waits, because {judged.reason}."
             case Standing.CUT_OFF:
                 lift = self._do(Action.UNSKIP)
                 over = self._do(Action.SKIP)
                 skipping = judged.reason.partition(",")[0]
-                return f"{who} never gets it, for {skipping}: {lift} lets it in for all, {over} passes over it for all."
+                return (
+                    f"{who} never gets it, because {skipping}: {lift} admits it for all steps, {over} skips it for all steps."
+                )
             case Standing.GAP:
                 capture, full = self._do(Action.CAPTURE), self._do(Action.BEGIN_FULL_LOAD)
                 return (
-                    f"{who} stops before it ({judged.reason}): what lies between has not landed. {capture} asks for it; where"
-                    f" others land the windows, they must. If it never comes, only a full load closes the gap: {full}."
+                    f"{who} stops before it ({judged.reason}): the windows between have not landed. {capture} fetches them; if"
+                    f" another program lands them, it must do so. If they never come, only a full load closes the gap: {full}."
                 )
             case Standing.OVERLAP:
                 over, full = self._do(Action.SKIP), self._do(Action.BEGIN_FULL_LOAD)
                 return (
-                    f"{who} stops before it ({judged.reason}): part of what it says is loaded already. See at the source which"
-                    f" of the two windows is right; then {over} passes over it, or {full} begins anew with a snapshot."
+                    f"{who} stops before it ({judged.reason}): part of its content is already loaded. Check at the source which"
+                    f" of the two windows is right. Then {over} passes over it, or {full} starts again from a snapshot."
                 )
             case Standing.NEEDS_FULL:
                 full = self._do(Action.BEGIN_FULL_LOAD)
-                return f"{who} waits, for {judged.reason}: {full} begins with the newest."
+                return f"{who} waits, because {judged.reason}: {full} loads the newest."
             case Standing.MODE:
-                return f"{who} is held: {judged.reason}. It goes on once that is loaded or cancelled."
+                return f"{who} is held: {judged.reason}. It continues once that is loaded or canceled."
         raise ValueError(f"{self.name}: no words for {judged.standing} with {who}")
 
     def _done(self, view: StepView) -> str:
         record = view.judged.record or self.item.records[-1]
         late = ", late" if self._is_late(view.step) else ""
         if view.step.ordered:
-            told = "".join(f" It was told then: {line}." for line in some_of(record.data.get("told", ())))
+            told = "".join(f" Note of the load: {line}." for line in some_of(record.data.get("told", ())))
             return f"{view.name} applied it in epoch {record.epoch} at {moment(record.timestamp)}{late}: it is done.{told}"
         return f"{view.name} processed it at {moment(record.timestamp)}{_bad(record)}."
 
@@ -224,10 +227,10 @@ class _Words:
         watermark = self.manifest.state(view.step.application).feed(self.item.key.feed).watermark
         past = position_name(self.item.key.feed, watermark)
         if view.step.late == "append":
-            helps = f"{self._do(Action.UNSKIP)} lets it in, marked late."
+            helps = f"{self._do(Action.UNSKIP)} admits it, marked late."
         else:
-            helps = f"its place in the order is gone. {BEHIND_THE_WATERMARK}."
-        return f"{view.name} has set it aside, for it arrived behind the watermark, which is on {past}: {helps}"
+            helps = f"its place in the order has passed. {BEHIND_THE_WATERMARK}."
+        return f"{view.name} has quarantined it, because it arrived behind the watermark, which is at {past}: {helps}"
 
     def _ready(self, view: StepView) -> str:
         if view.step.order == "full" and self.manifest.state(view.step.application).full != self.item.key.position:
@@ -241,11 +244,11 @@ class _Words:
             return f"{view.name} may take it once it is next."
         lease = self.manifest.lease(view.step.application, self.item.key.feed)
         late = " It is late, and is appended." if self._is_late(view.step) else ""
-        why = ", for nothing comes before it" if view.step.order == "strict" else ""
+        why = ", because nothing comes before it" if view.step.order == "strict" else ""
         if lease and lease.is_live(self.now):
             return (
-                f"{view.name} may take it now{why}: {_holder(lease)}, and takes it in its turn; if that worker is gone,"
-                f" {self._drain(view.name)} does so afterwards.{late}"
+                f"{view.name} may take it now{why}: {_holder(lease)} and takes it in its turn. If that worker is gone,"
+                f" {self._drain(view.name)} takes it afterward.{late}"
             )
         return f"{view.name} may take it now{why}: {self._drain(view.name)} does so.{late}"
 
@@ -254,7 +257,7 @@ class _Words:
         return self.item.is_late_for(step.application, feed.serving_epoch)
 
     def _order(self, view: StepView, first: Ready | Blocked) -> str:
-        """What an ordered step takes before the item."""
+        """Returns the sentence on the items that an ordered step takes before this item."""
         several = view.before > 1
         others = f"the first of {view.before:,} items" if several else "the one item"
         name = first.item.key.name
@@ -265,16 +268,16 @@ class _Words:
         return f"Before it comes {name}, {others} that {view.name} must do first, and it cannot: {first.reason}: {helps}."
 
     def _drain(self, application: str) -> str:
-        """What has a step do its work."""
+        """The command that makes a step work, in backquotes."""
         return f"`{self._told(working(application))}`"
 
     def _do(self, action: Action) -> str:
-        """What can be done, with the item where it needs one."""
+        """The command of an action on this item, in backquotes."""
         return f"`{self._told(Remedy(action, item=self.name))}`"
 
 
 def _bad(record: Record) -> str:
-    """How many of an item's lines were bad, where any were."""
+    """Returns the count of an item's bad lines as a clause; empty if it has none."""
     bad, lines = record.data.get("bad"), record.data.get("lines")
     return f", and set {bad:,} of its {lines:,} lines ({bad / lines:.1%}) aside as bad" if bad and lines else ""
 

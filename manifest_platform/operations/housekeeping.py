@@ -1,7 +1,7 @@
-"""Housekeeping: what grows with every run, and nothing needs any more, is removed once it is as old as is configured.
+"""Housekeeping: removes data that grows with every run and that nothing needs, once it is older than configured.
 
-Belongs here: which chores there are, in which order, and what each did. Each chore is an operation that stands by itself and
-may be repeated; one that cannot be done now stops no other. What Dagster stores is pruned by `orchestration.housekeeping`.
+Belongs here: the list of chores, their order, and the result of each. Each chore is an operation of its own and idempotent;
+a chore that cannot run now does not stop the others. Dagster's own storage is pruned by `orchestration.housekeeping`.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ from manifest_platform.pipeline.merge import Merging
 from manifest_platform.warehouse.errors import WarehouseError
 
 PATIENCE_S = 60.0
-"""How long a warehouse that others have open is waited for, in seconds: without its ledger no attempt is removed."""
+"""The time to wait for a warehouse that others have locked, in seconds. Without its ledger no attempt is removed."""
 
 HINDERS = (ClaimLost, LeaseBusy, MergeError, OSError, Refused, StoreError, WarehouseError)
-"""What may keep a chore from being done now; the next housekeeping does it."""
+"""Errors that prevent a chore for now. The next housekeeping tries it again."""
 
 
 _REMOVABLE = (Kind.ORPHAN, Kind.SPOOL, Kind.SHADOW, Kind.OUTSIDE)
@@ -33,10 +33,10 @@ _REMOVABLE = (Kind.ORPHAN, Kind.SPOOL, Kind.SHADOW, Kind.OUTSIDE)
 
 @dataclass(frozen=True)
 class Chore:
-    """A chore that was done, or would be: what was removed, in numbers by name.
+    """The result of a chore, or of its dry run: numbers of removed things by name.
 
-    `off`: why it is not done here. `hindered`: why it could not be done now, or not wholly. `wrong`: what else was found, that
-    housekeeping does not mend.
+    `off`: the reason why the chore is disabled here. `hindered`: the reason why it could not run now, or not completely.
+    `wrong`: findings that housekeeping does not repair.
     """
 
     name: str
@@ -46,14 +46,14 @@ class Chore:
     wrong: tuple[str, ...] = ()
 
     def __bool__(self) -> bool:
-        """Whether there was anything to remove."""
+        """True if there was anything to remove."""
         return any(self.removed.values())
 
 
 def keep_house(pipeline: Pipeline, dry_run: bool = False) -> Iterator[Chore]:
-    """Does every chore of a dataset, each given once it is done; with `dry_run` says what each would remove.
+    """Runs every chore of a dataset and yields each result. `dry_run`: reports what would be removed, and removes nothing.
 
-    May be ended at any time, and repeated; where nothing is old enough, nothing is written.
+    Idempotent, and safe to interrupt at any time. If nothing is old enough, nothing is written.
     """
     for name, chore in _CHORES.items():
         try:
@@ -63,13 +63,13 @@ def keep_house(pipeline: Pipeline, dry_run: bool = False) -> Iterator[Chore]:
 
 
 def _attempts(name: str, pipeline: Pipeline, dry_run: bool) -> Chore:
-    """Objects that attempts left which no record names; tables of full loads that ended, folders of dead processes too."""
+    """Removes objects of attempts that no record names, tables of ended full loads, and folders of dead processes."""
     hours = pipeline.config.housekeeping.attempts_hours
     if hours is None:
         return Chore(name, off="housekeeping.attempts_hours is null")
     doctor = Doctor(pipeline, grace=timedelta(hours=hours), patience=PATIENCE_S)
     found = doctor.examine()
-    found.findings = [one for one in found.findings if one.kind is not Kind.SUPERSEDED]  # they have a chore of their own
+    found.findings = [one for one in found.findings if one.kind is not Kind.SUPERSEDED]  # these have their own chore
     removable = [one for one in found.findings if one.kind in _REMOVABLE and (one.key or one.kind is not Kind.ORPHAN)]
     left = [one for one in found.findings if one not in removable] if dry_run else doctor.clean(found).findings
     kept = [one.cause for one in left if one.kind is Kind.KEPT]
@@ -78,7 +78,7 @@ def _attempts(name: str, pipeline: Pipeline, dry_run: bool) -> Chore:
 
 
 def _superseded(name: str, pipeline: Pipeline, dry_run: bool) -> Chore:
-    """Merged objects that newer ones replaced, and the versions that named them."""
+    """Removes merged objects that were replaced, and the versions that named them."""
     hours = pipeline.config.housekeeping.merged_hours
     if pipeline.dataset.merge is None or hours is None:
         return Chore(name, off=_off(pipeline, "merged_hours"))
@@ -97,7 +97,7 @@ def _superseded(name: str, pipeline: Pipeline, dry_run: bool) -> Chore:
 
 
 def _merge_rows(name: str, pipeline: Pipeline, dry_run: bool) -> Chore:
-    """Rows of small objects that merged objects hold, and of merge jobs that ended."""
+    """Removes rows of small objects that merged objects contain, and rows of finished merge jobs."""
     days = pipeline.config.housekeeping.merge_rows_days
     if pipeline.dataset.merge is None or days is None:
         return Chore(name, off=_off(pipeline, "merge_rows_days"))
@@ -107,7 +107,7 @@ def _merge_rows(name: str, pipeline: Pipeline, dry_run: bool) -> Chore:
 
 
 def _archive(name: str, pipeline: Pipeline, dry_run: bool) -> Chore:
-    """Records of items that every step is done with move to Parquet files."""
+    """Moves the records of finished items to Parquet files."""
     days = pipeline.config.housekeeping.archive_days
     if days is None:
         return Chore(name, off="housekeeping.archive_days is null")

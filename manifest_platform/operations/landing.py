@@ -1,6 +1,6 @@
-"""What has landed and is no item, in words: what it is, since when, and what would make it one.
+"""Directories that have landed and are not items, in sentences: their state, since when, and what is missing.
 
-Belongs here: the words, for the command line and Dagster alike. What was found is said by a look, see `pipeline.discovery`.
+Belongs here: the sentences, for the command line and Dagster alike. The look itself is in `pipeline.discovery`.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ from manifest_platform.sources.directories import Marker
 from manifest_platform.sources.errors import LandingError
 
 NAMED = 3
-"""How many directories a sentence names."""
+"""The number of directories that a sentence names."""
 ABANDONED = timedelta(hours=1)
-"""Unchanged for so long, a directory that is not complete is nothing that is being written."""
+"""The time without a change after which an incomplete directory counts as abandoned."""
 
 
 @dataclass(frozen=True)
 class Landing:
-    """A feed's landing zone as it is now. `problem`: why it cannot be listed; then nothing was found."""
+    """The landing of a feed as it is now. `problem`: the reason why it cannot be listed; `found` is then empty."""
 
     dataset: str
     feed: str
@@ -34,12 +34,12 @@ class Landing:
 
     @property
     def is_empty(self) -> bool:
-        """Whether nothing lies there at all, and nothing has before."""
+        """True if nothing is in the landing now, and nothing was before."""
         return self.problem is None and not self.found.sees_anything
 
 
 def look(pipeline: Pipeline, feed: str) -> Landing:
-    """Looks at the landing zone of a feed, and registers nothing."""
+    """Lists the landing of a feed without registering anything."""
     root = pipeline.dataset.landing.root
     try:
         return Landing(pipeline.name, feed, root, glance(pipeline, feed))
@@ -52,30 +52,30 @@ def look(pipeline: Pipeline, feed: str) -> Landing:
 
 
 def not_registered(pipeline: Pipeline, text: str) -> str | None:
-    """What is to be said of what has landed and is no item, by its name; None where nothing of that name was found."""
+    """Returns a sentence on a directory of this name that has landed and is not an item; None if there is none."""
     for feed in pipeline.feeds:
         landing = look(pipeline, feed)
         found = landing.found
         if text in found.new:
-            return f"{text} is complete, and not registered yet: the next drain does so"
+            return f"{text} is complete and not registered yet: the next drain registers it"
         if waiting := [one for one in found.waiting if one.name == text]:
             return f"{text} is not registered: {incomplete(pipeline, waiting)}"
         if text in found.unparseable:
             return f"left alone: {left_alone(pipeline, [text])}"
         if text in found.future:
-            return f"{text} is dated more than a day ahead, and not registered: check the writer's clock"
+            return f"{text} is dated more than a day ahead and was not registered: check the clock of its writer"
         if bad := [one for one in found.unreadable if one.startswith(f"{text}: ")]:
-            return f"{outward.line(bad[0])}: it could not be listed, and is not registered"
+            return f"{outward.line(bad[0])}. It could not be listed, so it is not registered"
     return None
 
 
 def told(landing: Landing, pipeline: Pipeline) -> Iterator[str]:
-    """What a person should know of a landing zone, a sentence each; nothing where all that lies there is registered."""
+    """Yields the sentences that a person should read about a landing; none if everything in it is registered."""
     found = landing.found
     if landing.problem:
         yield landing.problem
     if landing.is_empty:
-        yield f"nothing has landed in {landing.root} yet; expected: {pipeline.source.words.form}, {completing(pipeline)}"
+        yield f"nothing has landed in {landing.root} yet. Expected: {pipeline.source.words.form}, {completing(pipeline)}"
     if found.new:
         yield f"{len(found.new):,} complete, not registered yet: {_some(found.new)}"
     if found.waiting:
@@ -85,41 +85,41 @@ def told(landing: Landing, pipeline: Pipeline) -> Iterator[str]:
     if found.unreadable:
         yield f"{len(found.unreadable):,} could not be listed: {_some(found.unreadable)}"
     if found.future:
-        yield f"dated more than a day ahead, not registered: {_some(found.future)}; check the writer's clock"
+        yield f"dated more than a day ahead and not registered: {_some(found.future)}. Check the clock of the writer"
 
 
 def incomplete(pipeline: Pipeline, waiting: Sequence[Waiting]) -> str:
-    """How many directories are not complete, which, since when, and what would make them complete."""
+    """Returns a sentence: how many directories are not complete, which, since when, and what is missing."""
     return f"{len(waiting):,} not complete yet: {_some([_since(one) for one in waiting])}; {needs(pipeline, waiting)}"
 
 
 def needs(pipeline: Pipeline, waiting: Sequence[Waiting]) -> str:
-    """What would make some directories complete."""
+    """Returns the condition under which some directories are complete."""
     if all(one.over for one in waiting):
         return "a window is complete once it is over and has settled"
     return completing(pipeline)
 
 
 def completing(pipeline: Pipeline) -> str:
-    """When a directory is complete, and what to do where its writer does not go by it."""
+    """Returns the condition under which a directory is complete, and the setting to change if its writer does not follow it."""
     complete = pipeline.source.completeness
     if isinstance(complete, Marker):
         return (
-            f"complete once it holds the file {complete.name}, which its writer writes last; where it writes none, set"
-            f" datasets.{pipeline.name}.landing.complete: settle"
+            f"complete once it contains the file {complete.name}, which its writer writes last; if the writer does not write"
+            f" it, set datasets.{pipeline.name}.landing.complete: settle"
         )
     return f"complete once nothing in it has changed for {duration(complete.seconds)}"
 
 
 def left_alone(pipeline: Pipeline, names: Sequence[str]) -> str:
-    """Names that are none of the source's, with the form that is expected and the name that may be meant."""
+    """Returns a sentence on names that do not have the source's form: the expected form, and a correction for a near miss."""
     said = f"{_some(names)}: not {pipeline.source.words.form}"
     near = next(((name, better) for name in names if (better := pipeline.source.meant(name))), None)
-    return f"{said}; {outward.line(near[0])} is nearly one, rename it to {near[1]}" if near else said
+    return f"{said}; {outward.line(near[0])} is almost correct: rename it to {near[1]}" if near else said
 
 
 def abandoned(waiting: Sequence[Waiting], now: datetime) -> list[Waiting]:
-    """Those of some directories that nobody writes to any more, and that are not complete."""
+    """Returns the incomplete directories that nobody seems to write to any more: unchanged for longer than `ABANDONED`."""
     return [one for one in waiting if one.over is None and one.changed and now - one.changed > ABANDONED]
 
 

@@ -1,4 +1,4 @@
-"""Merging what a person names: a table as shredding or readers call it, and partitions that are merged now, due or not."""
+"""Merging on request: a person names tables and dates, and their partitions are merged now, due or not."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 def table_named(merging: Merging, name: str) -> MergedTable:
-    """A table by the name that shredding or readers give it. Raises Refused."""
+    """Finds a table by the name that shredding or readers use. Raises Refused if it is unknown or ambiguous."""
     found = merging.inventory.table(name)
     if found:
         return found
@@ -29,17 +29,19 @@ def table_named(merging: Merging, name: str) -> MergedTable:
     dataset = merging.inventory.dataset
     if named:
         keys = " and ".join(table.key for table in named)
-        raise Refused(f"dataset {dataset} has several tables called {name}: name one as shredding does, {keys}")
+        raise Refused(f"dataset {dataset} has several tables called {name}: use the name that shredding uses, {keys}")
     if not tables:
-        raise Refused(f"dataset {dataset} has no table {name!r}, and no other: a run registers them", Remedy(Action.MERGE))
+        raise Refused(
+            f"dataset {dataset} has no table {name!r}, and no other yet: a merge run registers them", Remedy(Action.MERGE)
+        )
     raise Refused(f"dataset {dataset} has no table {name!r}; it has {', '.join(table.key for table in tables)}")
 
 
 @dataclass(frozen=True)
 class Wanted:
-    """Partitions that are to be merged now: those of these tables, all if none is named, from one date to another.
+    """The partitions to merge now: of these tables (empty: all), from `first` to `last`.
 
-    False if nothing is named: then what is due is merged.
+    False if nothing is named: then only partitions that are due are merged.
     """
 
     tables: tuple[str, ...]
@@ -50,7 +52,7 @@ class Wanted:
         return bool(self.tables or self.first)
 
     def partitions(self, merging: Merging) -> list[Partition]:
-        """Those that have something to merge. Raises Refused for a table that is not known."""
+        """Returns the named partitions that have something to merge. Raises Refused if there is no such table."""
         keys = {table_named(merging, name).key for name in self.tables}
         return [
             found
@@ -63,7 +65,7 @@ class Wanted:
 
 @dataclass(frozen=True)
 class PassedOver:
-    """A wanted partition that was set aside and is not merged, and the error for which it was."""
+    """A requested partition that is not merged because it was set aside after this error."""
 
     table: str
     date: date
@@ -73,12 +75,12 @@ class PassedOver:
 def merge_wanted(
     merging: Merging, spark: Callable[[], SparkSession], budget: MergeBudget, wanted: Wanted
 ) -> Generator[MergeEvent | PassedOver | MergeReport]:
-    """Merges what is wanted, to its last object; what is due, if nothing is. Yields what happens, and last the report."""
+    """Merges the requested partitions completely, or those that are due if none is named. Yields events, then the report."""
     if not wanted:
         yield from merge(merging, spark, budget)
         return
     registered: list[Registration] = []
-    for event in register(merging):  # what is to be merged now may only just have been shredded
+    for event in register(merging):  # the requested objects may have been shredded just now
         registered.append(event)
         yield event
     found = wanted.partitions(merging)

@@ -1,6 +1,6 @@
-"""How merging stands, in the operators' words, as values: at a glance, and a partition in a paragraph.
+"""The state of merging in the operators' words, as values: an overview, and a paragraph on a partition.
 
-Belongs here: what the inventory of merging means to a person. Nothing is decided and nothing printed.
+Belongs here: the meaning of the merging inventory for a person. This module decides nothing and prints nothing.
 """
 
 from __future__ import annotations
@@ -19,18 +19,18 @@ from manifest_platform.quantities import duration, moment, size_of
 from manifest_platform.remedies import Action, Remedy
 
 LOOKED_AT = 1_000
-"""Finished jobs that the status looks at, at most."""
+"""The maximum number of finished jobs that the status reads."""
 BUSY_JOBS = 5
-"""Jobs of one partition within a day from which on it looks as if it were always in work."""
+"""The number of jobs on one partition within a day from which the partition is reported as busy."""
 DAY = timedelta(days=1)
 
 
 @dataclass(frozen=True)
 class PartitionStanding:
-    """A partition that is not at rest: what it waits for, and what helps, where anything does.
+    """A partition with work left: what it waits for, and the remedy if there is one.
 
-    `state`: open, closed or switched. `current`: the version that readers see, `desired`: the one that is merged. `waiting`:
-    what is not merged, the oldest of it registered at `oldest`. `due`: when its merge may begin.
+    `state`: open, closed or switched. `current`: the version that readers see; `desired`: the version that is merged.
+    `waiting`: what is not merged; `oldest`: when the oldest of it was registered. `due`: when its merge may begin.
     """
 
     table: str
@@ -48,7 +48,7 @@ class PartitionStanding:
 
 @dataclass(frozen=True)
 class Busy:
-    """A partition that many jobs worked on within the last day, one after another; `bytes` of small objects."""
+    """A partition with many jobs within the last day. `bytes`: of small objects."""
 
     table: str
     date: date
@@ -59,30 +59,30 @@ class Busy:
 
 @dataclass(frozen=True)
 class TableStanding:
-    """A table's partitions with something to do, by date."""
+    """A table's partitions with work left, by date."""
 
     table: str
     enabled: bool
     partitions: tuple[PartitionStanding, ...]
 
     def count(self, state: str) -> int:
-        """How many of them are open, closed or switched."""
+        """Returns the number of partitions that are open, closed or switched."""
         return sum(1 for one in self.partitions if one.state == state)
 
     @property
     def backlog(self) -> Totals:
-        """What is not merged."""
+        """The totals of everything that is not merged."""
         return sum((one.waiting for one in self.partitions), Totals())
 
     @property
     def oldest(self) -> datetime | None:
-        """When the oldest of it was registered."""
+        """The time at which the oldest object of the backlog was registered."""
         return min((one.oldest for one in self.partitions if one.oldest), default=None)
 
 
 @dataclass(frozen=True)
 class MergeStatus:
-    """How a dataset's merging stands. `commits`: registered, and completed; `requests`: what asking cost the store."""
+    """The state of a dataset's merging. `registered`, `completed`: commit numbers; `requests`: store requests of this query."""
 
     dataset: str
     output: str
@@ -96,7 +96,7 @@ class MergeStatus:
 
 
 def merge_status(merging: Merging) -> MergeStatus:
-    """How merging stands: some queries, and for each partition that is not at rest one or two reads; for others none."""
+    """Returns the state of merging. Costs some queries, and one or two reads for each partition with work left."""
     inventory, now = merging.inventory, merging.clock()
     store = inventory.store
     before = store.requests
@@ -131,17 +131,17 @@ def _busy(log: Sequence[FinishedJob], since: datetime) -> Iterator[Busy]:
 
 
 def state_of(partition: Partition) -> str:
-    """Open, closed or switched."""
+    """Returns open, closed or switched."""
     return "switched" if partition.switched else "closed" if partition.closed else "open"
 
 
 def closes_at(merging: Merging, partition: Partition, table: MergedTable) -> datetime | None:
-    """From when on a partition may be closed; None for one that never is, for the calendar ends with its day."""
+    """The time from which a partition may be closed; None for the calendar's last day, whose partition is never closed."""
     return over_at(partition.date, table.zone, merging.grace)
 
 
 class _Words:
-    """What partitions wait for. What is asked once is asked for all of them."""
+    """Describes what partitions wait for. Jobs and leases are read once for all partitions."""
 
     def __init__(self, merging: Merging, now: datetime):
         self._merging, self._inventory, self.now = merging, merging.inventory, now
@@ -165,9 +165,9 @@ class _Words:
         )
 
     def waits_for(self, partition: Partition, table: MergedTable) -> tuple[str, Remedy | None]:
-        """What a partition waits for, and what helps; nothing where time alone does."""
+        """Returns what a partition waits for, and the remedy; None if only time helps."""
         if partition.at_rest:
-            return "nothing is left to do until another object comes", None
+            return "nothing is left to do until another object arrives", None
         run = Remedy(Action.MERGE)
         if partition.set_aside:
             aside = partition.set_aside
@@ -177,29 +177,29 @@ class _Words:
         if partition.running:
             return self._running_words(partition.running), None
         if not table.enabled:
-            return "its table is not enabled: it is neither closed nor published", None
+            return "its table is not enabled, so it is neither closed nor published", None
         if partition.job:
             due, tried = partition.job.schedule_time, partition.job.attempts
             again = f", attempt {tried + 1}" if tried else ""
             if due <= self.now:
-                return f"its merge is due since {moment(due)}{again}", run
+                return f"its merge has been due since {moment(due)}{again}", run
             return f"its merge is due at {moment(due)}{again}", None
         if not partition.closed:
             return self._open_words(partition, table)
         if partition.waiting.objects:
             remedy = Remedy(Action.MERGE_PARTITION, table=partition.table, day=partition.date)
-            return "no merge is scheduled for what waits", remedy
+            return "no merge is scheduled for the waiting objects", remedy
         if not partition.switched:
-            return "all is merged; the next run switches and publishes it", run
-        return "merged and switched; the next run publishes it", Remedy(Action.PUBLISH)
+            return "all objects are merged; the next run switches and publishes it", run
+        return "it is merged and switched; the next run publishes it", Remedy(Action.PUBLISH)
 
     def _open_words(self, partition: Partition, table: MergedTable) -> tuple[str, Remedy | None]:
         closes = closes_at(self._merging, partition, table)
         if closes is None:
-            return "its day is the calendar's last: it is never closed, and readers get its small objects", None
+            return "its day is the calendar's last, so it is never closed, and readers see its small objects", None
         if closes <= self.now:
-            return f"its day is over since {moment(closes)}; the next run closes it", Remedy(Action.MERGE)
-        return f"its day is not over; it may be closed from {moment(closes)} on", None
+            return f"its day has been over since {moment(closes)}; the next run closes it", Remedy(Action.MERGE)
+        return f"its day is not over; it may be closed from {moment(closes)}", None
 
     def _running_words(self, id_: str) -> str:
         if self._running is None:
@@ -217,18 +217,18 @@ class _Words:
 
 
 def oldest_waiting(inventory: Inventory, partition: Partition) -> datetime | None:
-    """When the oldest object that is not merged was registered: a query, if there is any."""
+    """The time at which the oldest object that is not merged was registered. Costs one query if there is such an object."""
     if not partition.waiting.objects:
         return None
     return next((batch.registered for batch in inventory.batches(partition.table, partition.date, partition.upper, 1)), None)
 
 
-# One partition in a paragraph
+# One partition as a paragraph
 
 
 @dataclass(frozen=True)
 class MergeExplanation:
-    """A paragraph on a partition, what it was made of, and what helps; nothing where time alone does."""
+    """A paragraph on a partition, its content, and the remedy; None if only time helps."""
 
     text: str
     partition: Partition
@@ -237,7 +237,7 @@ class MergeExplanation:
 
 
 def explain_partition(merging: Merging, partition: Partition, table: MergedTable) -> MergeExplanation:
-    """What a partition consists of, what a merge would do now, and what it waits for until readers see all of it."""
+    """Explains a partition: its content, what a merge would do now, and what it waits for until readers see all of it."""
     words = _Words(merging, merging.clock())
     plan = plan_of(merging, partition, table)
     waits_for, remedy = words.waits_for(partition, table)
@@ -257,7 +257,8 @@ def _not_registered(merging: Merging) -> str:
     if behind <= 0:
         return ""
     return (
-        f"Objects of {behind:,} {_plural(behind, 'commit')} are not registered yet, and may be of it: the next run does that."
+        f"Objects of {behind:,} {_plural(behind, 'commit')} are not registered yet and may belong to it: the next run"
+        " registers them."
     )
 
 
@@ -275,17 +276,19 @@ def _holds(of: Partition) -> str:
 
 def _openness(merging: Merging, of: Partition, table: MergedTable, now: datetime) -> str:
     if of.switched:
-        return f"It is closed: what came up to id {of.last_live} came in time. It is switched: readers get merged objects."
+        return f"It is closed: objects up to id {of.last_live} came in time. It is switched: readers see merged objects."
     if of.closed:
         left = (
-            "all of that is merged, so it is switched next" if of.upper >= (of.last_live or 0) else "not all of that is merged"
+            "all of these are merged, so it is switched next"
+            if of.upper >= (of.last_live or 0)
+            else "not all of these are merged"
         )
-        return f"It is closed: what came up to id {of.last_live} came in time; {left}."
+        return f"It is closed: objects up to id {of.last_live} came in time; {left}."
     closes = closes_at(merging, of, table)
     if not table.enabled:
-        return "It is open, and stays so: its table is not enabled."
+        return "It is open and stays open: its table is not enabled."
     if closes is None:
-        return "It is open, and stays so: its day is the calendar's last."
+        return "It is open and stays open: its day is the calendar's last."
     if closes <= now:
         return f"It is open, though its day in {table.zone} is over; it may be closed since {moment(closes)}."
     return f"It is open: its day ends in {table.zone}, and it is closed by the first run after {moment(closes)}."
@@ -296,7 +299,7 @@ def _merge_now(of: Partition, plan: Plan) -> str:
         return ""
     count = len(plan.ranges)
     would = f"A merge now would write {count:,} {_plural(count, 'range')}: " if count else "A merge now would write nothing: "
-    extends = ", the first in the place of the last one" if count and plan.ranges[0].extends else ""
+    extends = ", the first of which replaces the last range" if count and plan.ranges[0].extends else ""
     return f"{would}{plan.reason}{extends}."
 
 
@@ -304,12 +307,12 @@ def _seen(merging: Merging, of: Partition) -> str:
     if of.current == NEW:
         return "Readers see nothing of it yet: the next publication shows it."
     if of.current == LIVE:
-        return "Readers see its small objects as they came."
+        return "Readers see its small objects."
     version = f"Readers see version {of.current}, generation {of.published}"
     if of.published < of.generation or of.current < of.desired:
         return f"{version}; version {of.desired}, generation {of.generation}, is merged and not published yet."
     later = of.newest > of.published_newest and merging.config.delayed != "at_once"
-    return f"{version}{', without what waits' if later else ''}."
+    return f"{version}{', without the waiting objects' if later else ''}."
 
 
 def _objects(total: Totals) -> str:

@@ -1,6 +1,6 @@
-"""Items whose directories were moved: each gets a record that says where its files are now.
+"""Moved directories: each affected item gets a record that says where its files are now.
 
-An item is known by the URI that it was registered under, for ever: so a directory that lies elsewhere now is no second item.
+An item is identified permanently by the URI under which it was registered. So a moved directory is not a second item.
 """
 
 from __future__ import annotations
@@ -15,17 +15,16 @@ from manifest_platform.sources.errors import LandingDamaged, LandingMisconfigure
 from manifest_platform.sources.source import LOAD
 
 AT_ONCE = 50
-"""Items that one transaction tells of."""
+"""The maximum number of items whose moves one transaction records."""
 
 
 @dataclass
 class Moved:
-    """What became of the items below a root that was moved; items by their names.
+    """The outcome of a move, by item. Each item is counted once, except that `failed` repeats some of the moved items.
 
-    `moved`: their files are the same at the new place. `already`: it was told before. `elsewhere`: they are below neither
-    place. `gone`: loaded or skipped, and not at the new place, where nobody needs them. `missing`: still needed, and not
-    there. `differs`: other files than those that were registered. `failed`: moved, and they wait to be resolved. `left`:
-    whether the limit ended it before the end.
+    `moved`: the files are the same at the new place. `already`: the move was recorded before. `elsewhere`: below neither place.
+    `gone`: absent at the new place, but loaded or skipped, so not needed. `missing`: absent and still needed. `differs`: the
+    files differ from the registered ones. `failed`: moved, and waiting to be resolved. `left`: true if `limit` ended the run.
     """
 
     old: str
@@ -51,18 +50,18 @@ def import_moved(
     limit: int | None = None,
     dry_run: bool = False,
 ) -> Moved:
-    """Tells the manifest that what was registered below one folder lies below another now; checksums are compared.
+    """Records that everything registered below one folder is below another now. Checksums are compared.
 
-    `same_size`: takes a directory of another checksum, too, if it has as many files and bytes: a copy has other times on a
-    disk, and in S3 other ETags where it was uploaded in parts. As often as one likes: what was told before is passed over.
-    `limit`: so many items and no more. Raises Refused where a place is none, and LandingUnavailable.
+    `same_size`: also accepts a directory with another checksum if its numbers of files and bytes are the same. A copy has other
+    modification times on a disk, and other ETags in S3 if it was uploaded in parts. `limit`: the maximum number of items.
+    Idempotent: recorded moves are passed over. Raises Refused if a place is invalid, LandingUnavailable.
     """
     try:
         before, after = storage.as_uri(old), storage.as_uri(new)
     except storage.UnsupportedLocation as error:
         raise Refused(str(error)) from error
     if before == after:
-        raise Refused(f"{old} and {new} are one place")
+        raise Refused(f"{old} and {new} are the same place: name the folder before the move and the folder after it")
     report = Moved(before, after, dry_run)
     moves: list[tuple[Item, Move]] = []
     for feed in pipeline.feeds:
@@ -86,10 +85,10 @@ def import_moved(
 
 
 def _look(pipeline: Pipeline, item: Item, target: str, same_size: bool, report: Moved) -> Move | None:
-    """The move of an item whose files are at the new place; where they are not, that is told."""
+    """Returns the move of an item if its files are at the new place; otherwise counts the reason in the report."""
     landed, name = item.landed, item.key.name
     if landed is None or not landed.files:
-        return Move(target)  # nothing says what its files were, or it has none
+        return Move(target)  # the item has no files, or its files are not recorded
     try:
         there = pipeline.source.reread(replace(landed, content=target))
     except (LandingDamaged, LandingMisconfigured):

@@ -1,7 +1,7 @@
-"""A dataset as a control table shows it: a row a dataset, and a row an item with its status, attempts, last error and epoch.
+"""A dataset as a control table: one row for the dataset, and one for each item with its status, attempts, last error and epoch.
 
-Belongs here: what the records say in the words and columns of such a table, which the operators of many loaders know. It is
-derived at each look; nothing is stored, so nothing can differ from the log.
+Belongs here: the translation of records to the columns of such tables, which operators of many loaders know. The rows are
+derived on each call. Nothing is stored, so nothing can differ from the log.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from manifest_platform.pipeline import LOAD, SHRED, Pipeline
 
 
 class Status(StrEnum):
-    """The status of an item. The last three are none of a control table's: it has no word for them."""
+    """The status of an item. Control tables of other loaders lack the last three."""
 
     NEW = "NEW"
     READY = "READY"
@@ -46,11 +46,11 @@ _STATUS = {
 
 @dataclass(frozen=True)
 class QueueRow:
-    """An item as a row. `filetype`: its feed. `start_time`, `stop_time`: of its window, else its logical time as it stands.
+    """An item as a row. `filetype`: its feed. `start_time`, `stop_time`: of its window; without one, `stop_time` is its time.
 
-    `attempt_count`: attempts of `load`, and those of `shred` that failed; not what an outage put back. `last_error`: of the
-    newest failure, also where it went well since. `epoch`: in which it was loaded or is to be. `full_load_started_at`: of a
-    snapshot, when a full load was begun with it last. `detail`: why it waits, in words.
+    `attempt_count`: attempts of `load`, and failed ones of `shred`, without those that an outage ended. `last_error`: of the
+    newest failure, even if a later attempt succeeded. `epoch`: in which the item was or will be loaded. `full_load_started_at`:
+    for a snapshot, when its newest full load began. `detail`: the reason why the item waits.
     """
 
     item: ItemKey
@@ -67,9 +67,9 @@ class QueueRow:
 
 @dataclass(frozen=True)
 class ControlRow:
-    """A dataset as a row. `watermarks`: by feed, the name of the newest item such that it and all before it are done.
+    """A dataset as a row. `watermarks`: by feed, the name of the newest item such that it and all items before it are loaded.
 
-    `locks`: by feed, who loads it now, and until when the lease is. `blocked_by`: by feed, the item that stops it, and why.
+    `locks`: by feed, the holder of the lease and its expiry. `blocked_by`: by feed, the item that blocks it, and why.
     """
 
     dataset: str
@@ -85,7 +85,7 @@ class ControlRow:
 
 
 def queue(pipeline: Pipeline, limit: int, filetype: str | None = None) -> tuple[ControlRow, list[QueueRow]]:
-    """A dataset's control row, and the newest `limit` items of each feed, newest first. Raises Refused for an unknown feed."""
+    """Returns a dataset's control row, and each feed's newest `limit` items, newest first. Raises Refused for unknown feeds."""
     manifest = pipeline.manifest
     feeds = [filetype] if filetype else [*pipeline.feeds]
     steps = {feed: manifest.step(feed, LOAD) for feed in feeds}
@@ -122,20 +122,20 @@ def _watermark(feed: str, state: StepState) -> str | None:
 
 
 def _begun(pipeline: Pipeline, state: StepState) -> Item | None:
-    """The snapshot that is being loaded in full."""
+    """The snapshot whose full load is in progress."""
     feed = pipeline.source.snapshots
     return pipeline.manifest.item(ItemKey.at(feed, state.full)) if feed and state.full else None
 
 
 def full_load_started_at(snapshot: Item) -> datetime | None:
-    """When a full load was begun with a snapshot last; None where none was."""
+    """The time of the newest full load of a snapshot; None if none was begun."""
     begun = (one.timestamp for one in reversed(snapshot.records) if one.data.get("full_load") == "begun")
     return next(begun, None)
 
 
 def _row(item: Item, step: Step, state: StepState, next_: Outlook, on_demand: bool) -> QueueRow:
     feed = item.key.feed
-    # A gap is judged for the item that comes next alone: those behind it are ready once it is done.
+    # A gap is judged only for the next item: those behind it are ready once it is done.
     judged = judge(item, replace(step, gap="none"), state.seen_by(step, feed))
     status, detail = _STATUS.get(judged.standing, Status.READY), judged.reason
     working = judged.record is not None and judged.record.application.name == SHRED
@@ -162,9 +162,9 @@ def _row(item: Item, step: Step, state: StepState, next_: Outlook, on_demand: bo
 
 
 def attempts(item: Item) -> Iterator[str]:
-    """The record ids of the attempts that count: those of load, and those of shred that failed.
+    """Yields the record ids of the attempts that count: attempts of load, and failed attempts of shred.
 
-    What was put back was not begun again by anybody's fault: an outage, or work that ended before it wrote.
+    Attempts that were resolved do not count: they ended in an outage, or before they wrote anything.
     """
     ends = {record.previous: record for record in item.records if record.previous and record.state is not State.SKIPPED}
     for record in item.records:

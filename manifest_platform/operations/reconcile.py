@@ -1,9 +1,9 @@
-"""Reconciling: a manifest goes on with a warehouse that was set back, emptied, or replaced on purpose.
+"""Reconciling: the manifest continues with a warehouse that was set back, emptied, or replaced on purpose.
 
-Two verbs. `reconcile` has everything loaded again that the ledger lacks: each such item is reopened by a write of its own,
-while all loads are refused, so a crash in between is harmless; the last write believes the fence's record. `accept` takes the
-warehouse as it is: nothing is loaded again. Both work under the lease, with the fence raised first, so that no paused worker
-commits beside them. A snapshot that is lost takes a full load: changes by key cannot be laid onto an empty base.
+`reconcile` makes the feed load everything again that the ledger lacks. It reopens each such item by a write of its own, while
+all loads are refused, so a crash in between is harmless. The last write believes the fence's record. `accept` takes the
+warehouse as it is, without loading anything again. Both hold the lease and raise the fence first, so that no paused worker can
+commit concurrently. A lost snapshot requires a full load, because changes by key cannot be applied to an empty base.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ from manifest_platform.warehouse.apply import LedgerEntry, Warehouse
 from manifest_platform.warehouse.rules import Held
 
 PAGE = 200
-"""Items that are looked for at once, and then reopened."""
+"""The number of items that are searched for, and then reopened, at a time."""
 
 
 @dataclass(frozen=True)
 class Lacking:
-    """An item that the ledger lacks though the manifest has it done, or had it done until a reconcile that was interrupted.
+    """An item that is done in the manifest and absent from the ledger.
 
-    `before`: the position of the item before it. `freed`: it is reopened already.
+    `before`: the position of the preceding item. `freed`: true if an interrupted reconcile has reopened the item already.
     """
 
     key: ItemKey
@@ -41,9 +41,9 @@ class Lacking:
 
 @dataclass(frozen=True)
 class Reconciled:
-    """What was done, or would be, about a feed. `lost`: the snapshot that is lost; then nothing else was done.
+    """The result for a feed, or its dry run. `lost`: the stop time of a lost snapshot; then nothing was reopened.
 
-    `watermark`: what the manifest believes to be loaded now, as people name it; empty for nothing.
+    `watermark`: the newest item that the manifest now believes to be loaded, by name; empty if there is none.
     """
 
     feed: str
@@ -52,12 +52,12 @@ class Reconciled:
     watermark: str = ""
 
 
-# What is asked
+# Requests
 
 
 @dataclass(frozen=True)
 class AskRecord(Request["LedgerEntry | None"]):
-    """The ledger's entry of a record."""
+    """Reads the ledger's entry of a record; None if there is none."""
 
     record: str
 
@@ -67,7 +67,7 @@ class AskRecord(Request["LedgerEntry | None"]):
 
 @dataclass(frozen=True)
 class AskSnapshot(Request[bool]):
-    """Whether the ledger has a snapshot of this epoch or a later one."""
+    """True if the ledger has a snapshot of this epoch or of a later epoch."""
 
     feed: str
     since_epoch: int
@@ -78,7 +78,7 @@ class AskSnapshot(Request[bool]):
 
 @dataclass(frozen=True)
 class FindLacking(Request[list[Lacking]]):
-    """The next items beyond a position that the ledger lacks, some at most; none at the end."""
+    """Finds the next items after a position that the ledger lacks, at most `PAGE`; empty at the end."""
 
     after: str
 
@@ -88,7 +88,7 @@ class FindLacking(Request[list[Lacking]]):
 
 @dataclass(frozen=True)
 class Free(Request[Record]):
-    """Reopens an item, under the lease. Raises LeaseLost, Refused."""
+    """Reopens an item under the lease. Raises LeaseLost, Refused."""
 
     key: ItemKey
     reason: str
@@ -107,7 +107,7 @@ class ReadFence(Request[Held]):
 
 @dataclass(frozen=True)
 class AskStop(Request["str | None"]):
-    """Where the window at a position of the lease's feed stops. Raises Refused for an item that the manifest does not know."""
+    """Reads the stop time of the window at a position of the lease's feed. Raises Refused if the manifest lacks the item."""
 
     position: str
 
@@ -117,9 +117,9 @@ class AskStop(Request["str | None"]):
 
 @dataclass(frozen=True)
 class BelieveSink(Request[None]):
-    """Has the manifest believe the warehouse, in one write under the lease. Raises LeaseLost, Refused.
+    """Makes the manifest believe the warehouse, in one write under the lease. Raises LeaseLost, Refused.
 
-    `accepts`: the warehouse is taken as it is, so what it lacks of all that was loaded so far stays out.
+    `accepts`: the warehouse is taken as it is, so anything loaded so far that it lacks is not loaded again.
     """
 
     sink: SinkState
@@ -139,11 +139,11 @@ def reconciling(declared: Declared, feed: str, reason: str) -> Program[Reconcile
     believed = state.feed(feed).believed
     yield from above_fence(RaiseFence(state.epoch), state.epoch)
     if not believed or (yield from ask(AskRecord(believed))):
-        return Reconciled(feed, watermark=position_name(feed, state.feed(feed).watermark))  # by another one, meanwhile
+        return Reconciled(feed, watermark=position_name(feed, state.feed(feed).watermark))  # done meanwhile by somebody else
     if lost := (yield from _lost_snapshot(declared, feed, state)):
         return Reconciled(feed, lost=lost)
     held = yield from ask(ReadFence())
-    stop = yield from ask(AskStop(held.applied))  # before anything is reopened: where this is refused, nothing was begun
+    stop = yield from ask(AskStop(held.applied))  # before anything is reopened, so that a refusal leaves no trace
     freed: list[ItemKey] = []
     swept, after = BEYOND_IDS, ""
     while found := (yield from ask(FindLacking(after))):
@@ -157,7 +157,7 @@ def reconciling(declared: Declared, feed: str, reason: str) -> Program[Reconcile
 
 
 def accepting(declared: Declared, feed: str) -> Program[Reconciled]:
-    """The program of `accept` for one feed, under its lease: what was loaded counts on, what comes next is laid upon it."""
+    """The program of `accept` for one feed, under its lease: earlier loads stay valid, and later loads build on them."""
     state: StepState = yield from ask(ReadState())
     standing = state.feed(feed)
     yield from above_fence(RaiseFence(state.epoch), state.epoch)
@@ -169,7 +169,7 @@ def accepting(declared: Declared, feed: str) -> Program[Reconciled]:
     swept, after = standing.swept, ""
     while found := (yield from ask(FindLacking(after))):
         for one in found:
-            if one.freed:  # by a reconcile that was interrupted: nobody else looks behind the watermark
+            if one.freed:  # by an interrupted reconcile; no other step looks behind the watermark
                 freed.append(one.key)
                 swept = min(swept, one.before)
         after = found[-1].key.position
@@ -179,7 +179,7 @@ def accepting(declared: Declared, feed: str) -> Program[Reconciled]:
 
 
 def _lost_snapshot(declared: Declared, feed: str, state: StepState) -> Program[str]:
-    """The stop time of the snapshot that a feed follows and the ledger lacks; empty where there is none."""
+    """Returns the stop time of the snapshot that a feed follows and that the ledger lacks; empty if it lacks none."""
     snapshots = declared.snapshots_of(feed)
     if snapshots is None or not state.feed(feed).boundary:
         return ""
@@ -187,11 +187,11 @@ def _lost_snapshot(declared: Declared, feed: str, state: StepState) -> Program[s
     return "" if has else state.boundary or ""
 
 
-# The verbs
+# Entry points
 
 
 def reconcile(pipeline: Pipeline, reason: str) -> Iterator[Reconciled]:
-    """Has all loaded again that the warehouse lacks, feed by feed; yields what was done about each whose chain is broken.
+    """Reopens everything that the warehouse lacks, feed by feed. Yields a result for each feed whose chain is broken.
 
     Raises Refused while a full load is in progress, LeaseBusy while somebody loads, Unavailable.
     """
@@ -202,7 +202,7 @@ def reconcile(pipeline: Pipeline, reason: str) -> Iterator[Reconciled]:
 
 
 def would_reconcile(pipeline: Pipeline) -> Iterator[Reconciled]:
-    """What `reconcile` would do. Writes nothing. Raises as `reconcile`."""
+    """Yields the results that `reconcile` would have, without writing anything. Raises as `reconcile`."""
     declared = Declared.by(pipeline)
     state = pipeline.manifest.state(Application(LOAD))
     for feed in _broken_feeds(pipeline):
@@ -217,10 +217,10 @@ def would_reconcile(pipeline: Pipeline) -> Iterator[Reconciled]:
 
 
 def accept(pipeline: Pipeline, reason: str) -> Iterator[Reconciled]:
-    """Takes the warehouse as it is, on purpose: nothing is loaded again, and what comes next goes onto what is there.
+    """Accepts the warehouse as it is: nothing is loaded again, and later loads build on its present content.
 
-    What follows snapshots waits for a full load where the warehouse lacks the snapshot. The reason is kept as a record of the
-    newest item that was loaded. Raises as `reconcile`.
+    A feed that follows snapshots waits for a full load if the warehouse lacks the snapshot. The reason is kept as a record of
+    the newest loaded item. Raises as `reconcile`.
     """
     declared = Declared.by(pipeline)
     for feed in _broken_feeds(pipeline):
@@ -233,26 +233,26 @@ def accept(pipeline: Pipeline, reason: str) -> Iterator[Reconciled]:
 
 
 def _broken_feeds(pipeline: Pipeline) -> list[str]:
-    """The feeds whose chain is broken, those of snapshots not among them: a full load replaces what they lack."""
+    """Returns the feeds whose chain is broken, without feeds of snapshots: a full load replaces the content of those."""
     state = pipeline.manifest.state(Application(LOAD))
     if state.mode is not Mode.INCREMENTAL:
         raise Refused(
-            f"dataset {pipeline.name} is loading a snapshot in full, which replaces what the warehouse lacks: let it end",
+            f"dataset {pipeline.name} is loading a snapshot in full, which replaces the missing rows: let the full load finish",
             Remedy(Action.DRAIN),
         )
     return [one.feed for one in broken(pipeline, patient=True)]
 
 
-# What manifest and warehouse say
+# Differences between manifest and warehouse
 
 
 def lacking(pipeline: Pipeline, warehouse: Warehouse, feed: str, after: str) -> Iterator[Lacking]:
-    """The items beyond a position of which manifest and ledger differ, in order. Reads the two side by side.
+    """Yields the items after a position on which manifest and ledger differ, in order. Reads both side by side.
 
-    What a paused worker committed onto a warehouse that was set back is in the ledger, and the manifest may not have it done:
-    it is reopened too, and the next load finds that it was applied. What is open is settled by the next holder of the lease.
-    What was imported from another manifest was never in this ledger: its records have no token. What was loaded before
-    the warehouse was accepted as it is may be in none: it stays out.
+    A paused worker may have committed an item onto a warehouse that was set back, so that the ledger has it and the manifest
+    does not. It is reopened too, and the next load finds that it was applied. An open claim is left for the next holder of
+    the lease to settle. An imported item was never in this ledger, and its records have no token. An item loaded before the
+    warehouse was accepted as it is may be in no ledger, and is not loaded again.
     """
     standing = pipeline.manifest.state(Application(LOAD)).feed(feed)
     serving, accepted = standing.serving_epoch, standing.accepted
@@ -264,29 +264,29 @@ def lacking(pipeline: Pipeline, warehouse: Warehouse, feed: str, after: str) -> 
         record = item.processed_by(Application(LOAD), serving)
         has = entry is not None and entry.position == item.key.position
         if record is None and any(LOAD in one.data.get("reopens", ()) for one in item.records):
-            yield Lacking(item.key, before, freed=True)  # where the ledger has it too: the next load finds that out
+            yield Lacking(item.key, before, freed=True)  # if the ledger has it too, the next load finds that out
         elif ((record.token or 0) > accepted and not has) if record else (has and _is_free(item, serving)):
             yield Lacking(item.key, before)
         before = item.key.position
 
 
 def _is_free(item: Item, serving: int) -> bool:
-    """Whether nobody works on an item, and no operator has it passed over."""
+    """True if nobody works on an item and no operator has skipped it."""
     blocker = item.blocker({LOAD: serving})
     open_claim = blocker is not None and blocker.state is State.PROCESSING
     return not open_claim and item.skipped_for(Application(LOAD)) is None
 
 
 def has_snapshot(warehouse: Warehouse, feed: str, since_epoch: int) -> bool:
-    """Whether the ledger has a snapshot of this epoch or a later one."""
+    """True if the ledger has a snapshot of this epoch or of a later epoch."""
     return next(warehouse.ledger(feed, since_epoch), None) is not None
 
 
 def stop_at(pipeline: Pipeline, feed: str, position: str) -> str | None:
-    """Where the window at a position stops: of an item, of a snapshot's boundary; None for nothing.
+    """Returns the stop time of the window at a position, or of a snapshot's boundary; None for an empty position.
 
-    Raises Refused for an item that the manifest does not know: it was set back too, and must find it first; or the warehouse is
-    another one's.
+    Raises Refused if the manifest does not know the item: either the manifest was set back too and must discover the item
+    first, or the warehouse belongs to another manifest.
     """
     if not position:
         return None
@@ -298,11 +298,12 @@ def stop_at(pipeline: Pipeline, feed: str, position: str) -> str | None:
     except UnknownItem as error:
         if not pipeline.source.holds(key.id):
             raise Refused(
-                f"the newest load of feed {feed} in the warehouse, {key.id}, was never made by this manifest: it is another"
-                " one, and nothing is loaded again",
+                f"the newest load of feed {feed} in the warehouse, {key.id}, was never made by this manifest. It belongs to"
+                " another manifest, so nothing is loaded again",
                 Remedy(Action.ACCEPT_WAREHOUSE),
             ) from error
         raise Refused(
-            f"the warehouse has {key.name}, and the manifest does not know it: both were set back", Remedy(Action.DISCOVER_ALL)
+            f"the warehouse has {key.name}, and the manifest does not know it: both were set back. Discover the item first",
+            Remedy(Action.DISCOVER_ALL),
         ) from error
     return landed.stop if landed else None

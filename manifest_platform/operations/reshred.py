@@ -1,7 +1,7 @@
-"""`reshred`: an item is shredded once more, whatever became of it before.
+"""`reshred`: shreds an item again, whatever its state.
 
-For output that is lost or damaged, and for a shredder, schemas or settings that were mended since. What shredding makes is the
-same for the same input, so the rows of an item that is loaded stay as they are.
+Use it for lost or damaged output, and after a correction of the shredder, the schemas or the settings. Shredding the same input
+again gives the same rows, so the rows of a loaded item stay as they are.
 """
 
 from __future__ import annotations
@@ -13,17 +13,19 @@ from manifest_platform.remedies import Action, Remedy
 
 
 def reshred(pipeline: Pipeline, key: ItemKey, reason: str) -> Record:
-    """Has an item shredded again, and frees what failed of it: a New record, and an attempt like any other.
+    """Writes the New record that makes an item be shredded again, and frees its failures.
 
-    Raises Refused while somebody works on it, where it was never shredded, and where its directory is not what was registered.
+    Raises Refused while somebody works on it, if it was never shredded, or if its directory differs from the registered one.
     """
     if key.feed not in pipeline.feeds:
-        raise Refused(f"nothing shreds {key.name}: a program registered it, and programs work on it")
+        raise Refused(
+            f"{key.name} cannot be shredded again: it was registered by a program, and only programs process its feed"
+        )
     item = pipeline.manifest.item(key)
     application = Application(SHRED)
     tried = any(record.application.key == application.key for record in item.records)
     if not item.processed_by(application) and not (tried and item.blocker()):
-        raise Refused(f"{key.name} waits to be shredded: there is nothing to do again", Remedy(Action.DRAIN))
+        raise Refused(f"{key.name} already waits to be shredded: let the next drain do it", Remedy(Action.DRAIN))
     if problem := landing_problem(pipeline, item):
         raise Refused(
             f"{key.name} cannot be shredded again: {problem}", problem.remedy or Remedy(Action.EXPLAIN, item=key.name)

@@ -1,4 +1,4 @@
-"""Which items stand how, by state, application, feed and time; and what a run did. Newest first, never further than asked."""
+"""Search for items by state, application, feed and time, and for the work of a Dagster run. Newest first, and bounded."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ _SHOWN_OF_UUID, _SHOWN_OF_NAME = 8, 24
 
 @dataclass(frozen=True)
 class Search:
-    """What is asked for.
+    """A search for items of a feed.
 
-    `state`: how an item stands now, for the application where one is named. `since`, `until`: when the record was written that
-    says so.
+    `state`: the present state of the item, for `application` if that is given. `since` (inclusive), `until` (exclusive): the
+    time of the record that put the item into this state.
     """
 
     feed: str
@@ -33,7 +33,7 @@ class Search:
 
 @dataclass(frozen=True)
 class Match:
-    """An item, and the record by which it stands so."""
+    """A found item, and the record that put it into its state."""
 
     item: Item
     record: Record
@@ -41,10 +41,10 @@ class Match:
 
 @dataclass(frozen=True)
 class SearchResult:
-    """What was found, newest first. `looked_at`: how many items.
+    """The items found, newest first. `looked_at`: the number of items read.
 
-    `before`: the item behind which to go on, where there may be more. `cut`: `look` ended the search among items that come in
-    no such order, so that newer ones may be missing.
+    `before`: the item from which to continue, if there may be more. `cut`: true if `look` ended a search whose items are not
+    ordered by time, so that newer items may be missing.
     """
 
     found: list[Match]
@@ -54,7 +54,7 @@ class SearchResult:
 
 
 def search(manifest: Manifest, wanted: Search, limit: int, look: int, before: str | None = None) -> SearchResult:
-    """The newest items that are wanted, at most `limit`, of at most `look`. `before`: only those before that position."""
+    """Returns the newest `limit` matching items of at most `look` items read. `before`: only items before this position."""
     seen: list[str] = []
 
     def looked(items: Iterator[Item]) -> Iterator[Item]:
@@ -78,9 +78,9 @@ def search(manifest: Manifest, wanted: Search, limit: int, look: int, before: st
 
 @dataclass(frozen=True)
 class Run:
-    """What a run recorded: items with its records alone, the newest item of each feed first. `looked_at`: how many items.
+    """The records of a run, by item: the newest item of each feed first. `looked_at`: the number of items read.
 
-    `cut`: there are more items than were looked at, so that older ones may be missing.
+    `cut`: true if not all items were read, so that older items may be missing.
     """
 
     done: list[tuple[Item, tuple[Record, ...]]]
@@ -89,13 +89,13 @@ class Run:
 
 
 def of_run(records: Iterable[Record], run: str) -> tuple[Record, ...]:
-    """Those of the records that a run wrote: named whole, or a UUID by the first eight characters that people are shown."""
+    """Returns the records that a run wrote. `run`: its name, or the first eight characters of a UUID, as people see them."""
     short = len(run) == _SHOWN_OF_UUID
     return tuple(one for one in records if one.run_id and (one.run_id == run or (short and short_run(one.run_id) == run)))
 
 
 def short_run(run: str | None) -> str:
-    """A run as people are shown it: a UUID by its first eight characters, another name whole or cut, none as `-`."""
+    """Shortens a run's name for people: a UUID to its first eight characters, a long name to 24, None to `-`."""
     if run is None:
         return "-"
     if _UUID.fullmatch(run):
@@ -104,7 +104,7 @@ def short_run(run: str | None) -> str:
 
 
 def search_run(manifest: Manifest, feeds: Iterable[str], run: str, look: int) -> Run:
-    """What a run recorded on the newest items of feeds, of each feed at most `look`: nothing but a walk tells that.
+    """Finds the records of a run on the newest items of the feeds, at most `look` of each. There is no index: items are read.
 
     Items whose records are archived are passed over.
     """
@@ -122,7 +122,7 @@ def search_run(manifest: Manifest, feeds: Iterable[str], run: str, look: int) ->
 
 
 def _source(manifest: Manifest, wanted: Search, before: str | None) -> tuple[Iterator[Item], bool]:
-    """The items to look at, as few as will do, and whether they come newest first."""
+    """Returns the smallest set of items that must be read, and whether it is ordered newest first."""
     feed, who = wanted.feed, wanted.application
     declared = [step.application for step in manifest.steps(feed)]
     if who and wanted.state is State.FAILED:
@@ -141,7 +141,7 @@ def _source(manifest: Manifest, wanted: Search, before: str | None) -> tuple[Ite
 
 
 def _tells(wanted: Search, serving: dict[str, int]) -> Callable[[Item], Record | None]:
-    """By which record an item stands as wanted; None where it does not."""
+    """Returns a function that gives the record by which an item matches; None if it does not match."""
     who, state = wanted.application, wanted.state
 
     def newest(item: Item) -> Record | None:

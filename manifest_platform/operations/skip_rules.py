@@ -1,6 +1,6 @@
-"""Skip rules for people: what a rule means among the items that are registered already.
+"""Skip rules for people: a rule's effect on items that are registered already.
 
-Belongs here: the look at what came before a rule. The rules themselves, and how they are applied, are the manifest's.
+Belongs here: the list of matching items that are older than the rule. The rules themselves are in `manifest.skip_rules`.
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ from manifest_platform.pipeline import Pipeline
 
 
 def registered_already(pipeline: Pipeline, rule: SkipRule) -> Iterator[ItemKey]:
-    """The items that a rule means and that are neither done nor skipped, which it does not touch: they came before it.
+    """Yields the items that match a rule and are neither done nor skipped. They are older than the rule, so it does not apply.
 
-    Bounded by the backlogs of the steps that the rule is for.
+    Reads no more than the backlogs of the steps that the rule is for.
     """
     who = Application.parse(rule.application)
     for feed in [rule.feed] if rule.feed else pipeline.manifest.feeds:

@@ -1,6 +1,6 @@
-"""How a step stands, in the operators' words: what a step may do next, and its counts, as values.
+"""The state of a step in the operators' words: what it may do next, and its counts, as values.
 
-Belongs here: what the manifest's verdicts and counts mean to a person. Nothing is decided here and nothing printed.
+Belongs here: the meaning of the manifest's verdicts and counts for a person. This module decides nothing and prints nothing.
 """
 
 from __future__ import annotations
@@ -37,11 +37,11 @@ WORDS = {
     Standing.MODE: "HELD",
     Standing.INVALID: "INVALID",
 }
-"""The operators' words. What `load` has done is APPLIED, what `shred` has done PROCESSED."""
+"""The operators' words. An item that `load` has done is APPLIED; an item that `shred` has done is PROCESSED."""
 
 
 class Answer(StrEnum):
-    """What a step may do next."""
+    """The kind of thing that a step may do next."""
 
     READY = "READY"
     WAITING = "WAITING"
@@ -52,7 +52,7 @@ class Answer(StrEnum):
 
 @dataclass(frozen=True)
 class Outlook:
-    """What a step may do next: with which item; where it may do nothing, why, since when, and what helps."""
+    """The next action of a step: its item; and if it can do nothing, the reason, since when, and the remedy."""
 
     dataset: str
     feed: str
@@ -66,9 +66,9 @@ class Outlook:
 
 @dataclass(frozen=True)
 class Behind:
-    """How far a feed is behind now: since the logical time of its watermark, in seconds, and what its producer promises.
+    """The present delay of a feed, in seconds since the logical time of its watermark, and the delay that is expected at most.
 
-    The oldest waiting item tells nothing of a producer that stopped: then nothing waits.
+    The age of the oldest waiting item does not show that a producer stopped, because then nothing waits.
     """
 
     watermark: str
@@ -77,12 +77,12 @@ class Behind:
 
     @property
     def stopped(self) -> bool:
-        """Whether the next directory is overdue."""
+        """True if the next directory is overdue."""
         return self.seconds > self.expected_seconds
 
 
 def behind(pipeline: Pipeline, feed: str, watermark: str | None) -> Behind | None:
-    """How far a feed is behind, by its watermark's name; None where nothing is loaded or nothing is expected of the feed."""
+    """Returns the delay of a feed by its watermark's name; None if nothing is loaded, or no interval is configured."""
     expected = pipeline.dataset.landing.expected_every_seconds.get(feed)
     time = pipeline.source.covers_upto(watermark) if watermark else None
     if expected is None or watermark is None or time is None:
@@ -92,11 +92,11 @@ def behind(pipeline: Pipeline, feed: str, watermark: str | None) -> Behind | Non
 
 @dataclass(frozen=True)
 class StepStatus:
-    """How a step stands on a feed. `watermark`: of a feed of snapshots, the boundary. `behind`: of load alone.
+    """The state of a step on a feed. `watermark`: for a feed of snapshots, the boundary. `behind`, `told`: only for load.
 
-    `lag_seconds`: since the oldest waiting item was discovered; None without one. `counts` by the operators' words; `failed`,
-    `late` and `quarantined` are the names of such items, `remedies` what says of the first of each kind why it is one and what
-    can be done. `bad_rows`: of shred alone, those of the newest items. `told`: of load alone, notes of the newest loads.
+    `lag_seconds`: since the oldest waiting item was discovered; None if nothing waits. `counts`: by the operators' words.
+    `failed`, `retried`, `late`, `quarantined`: names of such items; `remedies`: by these kinds, the remedy of the first item.
+    `bad_rows`: only for shred, of the newest items. `told`: notes of the newest loads. `more`: true if the counts stop early.
     """
 
     outlook: Outlook
@@ -118,13 +118,13 @@ class StepStatus:
 
 
 def working(application: str) -> Remedy:
-    """What has a step do its work."""
+    """Returns the remedy that makes a step work."""
     own = application not in (SHRED, LOAD)
     return Remedy(Action.RUN_PROGRAM, step=application) if own else Remedy(Action.DRAIN)
 
 
 def helping(step: Step, verdict: Blocked) -> Remedy:
-    """What helps where a step is blocked: where it waits, what has the step before it do its work."""
+    """Returns the remedy for a blocked step. If it waits, this makes the preceding step work."""
     if verdict.standing is Standing.WAITING:
         waits_for = (name for name in step.upstream if not verdict.item.processed_by(Application.parse(name)))
         return working(next(waits_for, LOAD))
@@ -132,7 +132,7 @@ def helping(step: Step, verdict: Blocked) -> Remedy:
 
 
 def outlook(pipeline: Pipeline, feed: str, application: str, verdict: Verdict | None = None) -> Outlook:
-    """What a step may do next; asks the manifest for the verdict where it is not given."""
+    """Returns the next action of a step. `verdict`: the manifest's, which is read if it is not given."""
     verdict = verdict or pipeline.manifest.next(feed, application)
     where = (pipeline.name, feed, application)
     if isinstance(verdict, Idle):
@@ -140,12 +140,12 @@ def outlook(pipeline: Pipeline, feed: str, application: str, verdict: Verdict | 
     work = working(application)
     name = verdict.item.key.name
     if isinstance(verdict, Ready) and application == SHRED and feed in pipeline.source.on_demand:
-        # Nothing needs to be done: what waits longest is mostly older than what is loaded, and would put the tables back.
+        # A snapshot is shredded only on demand. The oldest waiting snapshot is mostly older than the load, and would undo it.
         return Outlook(*where, Answer.IDLE, name, f"{name} is shredded when a full load begins with it")
     if isinstance(verdict, Ready):
         late = verdict.item.is_late_for(Application(application), verdict.state.feed(feed).serving_epoch)
         return Outlook(*where, Answer.READY, name, "late, to be appended" if late else "", remedy=work)
-    assert isinstance(verdict, Blocked)  # Abandoned is told to the lease's holder alone
+    assert isinstance(verdict, Blocked)  # only the lease's holder gets Abandoned
     helps = helping(pipeline.manifest.step(feed, application), verdict)
     if verdict.standing is Standing.WAITING:
         return Outlook(*where, Answer.WAITING, name, verdict.reason, verdict.since, helps)
@@ -155,12 +155,14 @@ def outlook(pipeline: Pipeline, feed: str, application: str, verdict: Verdict | 
         if lease and lease.is_live(pipeline.clock()):
             return Outlook(*where, Answer.PROCESSING, name, verdict.reason, verdict.since)
         settles = working(worker.application.key) if worker else work
-        return Outlook(*where, Answer.READY, name, "its worker is gone; the next drain settles it", verdict.since, settles)
+        return Outlook(
+            *where, Answer.READY, name, "its worker is gone, and the next drain settles its work", verdict.since, settles
+        )
     return Outlook(*where, Answer.BLOCKED, name, verdict.reason, verdict.since, helps)
 
 
 def over_chain(outlook: Outlook, found: Iterable[Broken]) -> Outlook:
-    """What a step may do next where the warehouse of its feed lacks what was loaded: nothing is loaded, whatever comes next."""
+    """Returns the outlook, or a blocked one if the warehouse lacks rows that were loaded: then nothing is loaded at all."""
     for one in found:
         if (outlook.feed, outlook.step) == (one.feed, LOAD):
             return dataclasses.replace(
@@ -170,15 +172,16 @@ def over_chain(outlook: Outlook, found: Iterable[Broken]) -> Outlook:
 
 
 def done_last(pipeline: Pipeline, feed: str) -> list[Record]:
-    """What was done on a feed last: one query, whatever the feed has."""
+    """Returns the newest Processed records of a feed, in one query."""
     return pipeline.manifest.newest(feed, GLANCE, State.PROCESSED)
 
 
 def step_status(
     pipeline: Pipeline, feed: str, application: str, kept: Kept | None = None, last: Sequence[Record] | None = None
 ) -> StepStatus:
-    """How a step stands on a feed. `kept`: the states and leases of all steps; `last`: what `done_last` gives; where they were
-    read just now.
+    """Returns the state of a step on a feed.
+
+    `kept`: the states and leases of all steps, and `last`: the result of `done_last`, if they were read just now.
     """
     if last is None:
         last = done_last(pipeline, feed) if application in (SHRED, LOAD) else ()
@@ -214,7 +217,7 @@ def step_status(
 
 
 def _lease(lease: LeaseState | None, now: datetime) -> dict[str, Any] | None:
-    """A live lease for people; None where nobody holds one."""
+    """Returns a live lease as a dict for people; None if nobody holds one."""
     if lease is None or not lease.is_live(now):
         return None
     return {"holder": lease.holder, "run": lease.run_id, "until": lease.expires_at, "token": lease.token}

@@ -1,7 +1,7 @@
-"""What the warehouse's tables hold, told by the log alone, and held against the warehouse.
+"""The content of the warehouse's tables according to the log alone, compared with the warehouse.
 
-Belongs here: the fold of the loads that count, by table. An item counts once, by its newest load; one of a superseded epoch
-does not count, and of snapshots the newest alone. Writes nothing.
+Belongs here: the sums of the loads that count, by table. An item counts once, by its newest load. An item of a superseded epoch
+does not count, and of snapshots only the newest counts. Writes nothing.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ if TYPE_CHECKING:
 
 @dataclass
 class TableState:
-    """A table: how many rows the items that count brought it, in how many, and which brought the first and the last.
+    """A table: the rows that the counted items loaded, the number of these items, and the first and last of them.
 
-    `types`: of the rows, with their versions; of each item those that its record has room for. `ledger`: how many rows the
-    warehouse's ledger says were brought; `warehouse`: how many the table has. Both are None where the warehouse was not asked,
-    `warehouse` also where it has no such table.
+    `types`: the types of the rows with their versions, as far as the items' records list them. `ledger`: the rows loaded
+    according to the warehouse's ledger; `warehouse`: the rows in the table. Both are None if the warehouse was not asked;
+    `warehouse` is also None if it has no such table.
     """
 
     table: str
@@ -44,7 +44,7 @@ class TableState:
 
 @dataclass(frozen=True)
 class Difference:
-    """What differs, and what helps where that is known. `table` is None where it is about a feed."""
+    """A difference, and its remedy if that is known. `table` is None for a difference of a feed."""
 
     table: str | None
     text: str
@@ -53,9 +53,9 @@ class Difference:
 
 @dataclass
 class TableStates:
-    """All tables, by name. `items`: how many count; `uncounted`: those among them whose records have no rows, as imported ones.
+    """All tables by name. `items`: the number that count. `uncounted`: those whose records have no rows, such as imported ones.
 
-    `accepted`: those that were loaded before the warehouse was accepted as it is, so that its ledger lacks them.
+    `accepted`: items loaded before the warehouse was accepted as it is, which its ledger therefore lacks.
     """
 
     tables: list[TableState]
@@ -66,7 +66,7 @@ class TableStates:
 
 
 def states_of_tables(pipeline: Pipeline, with_warehouse: bool = True) -> TableStates:
-    """Reads the whole log, item by item, and asks the warehouse. Raises WarehouseError where that cannot be asked."""
+    """Reads the whole log, item by item, and asks the warehouse. Raises WarehouseError if it is unreachable."""
     found: dict[str, TableState] = {}
     states = TableStates([])
     expected: Counter[str] = Counter()
@@ -112,13 +112,13 @@ def _counting(pipeline: Pipeline, feed: str, serving: int) -> Iterator[tuple[Ite
 
 
 def _rows(record: Record) -> dict[str, int] | None:
-    """The rows that a load brought, by table; None where its record does not say it by table."""
+    """The rows of a load by table; None if its record does not list them by table."""
     rows = record.data.get("rows")
     return _counted(rows) if isinstance(rows, dict) else None
 
 
 def _counted(rows: Mapping[str, int]) -> dict[str, int]:
-    """The tables that got rows at all."""
+    """Returns the tables that have rows."""
     return {name: count for name, count in rows.items() if count}
 
 
@@ -132,7 +132,7 @@ def _add_types(found: dict[str, TableState], item: Item) -> None:
 def _compare(
     pipeline: Pipeline, states: TableStates, found: dict[str, TableState], expected: Counter[str], epochs: dict[str, int]
 ) -> None:
-    """Asks the warehouse, and tells where it is not as the log says."""
+    """Asks the warehouse, and adds every difference from the log."""
     from manifest_platform.warehouse.apply import open_warehouse
 
     ledger: Counter[str] = Counter()
@@ -153,19 +153,19 @@ def _compare(
             states.tables.append(one)
         one.ledger, one.warehouse = ledger[name], held.get(name)
         if one.ledger != expected[name]:
-            said = f"{name}: the log tells of {expected[name]:,} rows, and the warehouse's ledger of {one.ledger:,}"
+            said = f"{name}: the log has {expected[name]:,} rows, and the warehouse's ledger has {one.ledger:,}"
             states.differences.append(Difference(name, said, None if known else Remedy(Action.EXAMINE)))
         elif pipeline.source.appends and not states.accepted and not states.uncounted and (one.warehouse or 0) != one.ledger:
             said = (
-                f"{name}: {one.ledger:,} rows were loaded, and the table has {one.warehouse or 0:,}: somebody else added or"
-                " deleted rows. Put the warehouse back from a backup, or mend the table by hand"
+                f"{name}: {one.ledger:,} rows were loaded, and the table has {one.warehouse or 0:,}. Another program added or"
+                " deleted rows: restore the warehouse from a backup, or correct the table by hand"
             )
             states.differences.append(Difference(name, said))
     states.tables.sort(key=lambda one: one.table)
 
 
 def _unlike(pipeline: Pipeline, reader: Warehouse, epochs: dict[str, int]) -> Iterator[Difference]:
-    """The first item of each feed of which the log and the ledger do not tell the same; both are read side by side."""
+    """Yields the first item of each feed on which the log and the ledger differ. Reads both side by side."""
     for feed, epoch in epochs.items():
         accepted = pipeline.manifest.state(Application(LOAD)).feed(feed).accepted
         entries = reader.ledger(feed, epoch)
@@ -181,8 +181,8 @@ def _unlike(pipeline: Pipeline, reader: Warehouse, epochs: dict[str, int]) -> It
             else:
                 applied = None
             if own is not None and own != (_counted(applied.rows) if applied else None):
-                there = "other rows" if applied else "nothing"
-                text = f"{item.key.name}: the log tells of {sum(own.values()):,} rows, and the warehouse's ledger of {there}"
+                there = "has other numbers" if applied else "does not have it"
+                text = f"{item.key.name}: the log has {sum(own.values()):,} rows, and the warehouse's ledger {there}"
                 yield Difference(
                     None, text, Remedy(Action.READ_RECORDS, item=item.key.name) if applied else Remedy(Action.EXAMINE)
                 )
@@ -190,4 +190,6 @@ def _unlike(pipeline: Pipeline, reader: Warehouse, epochs: dict[str, int]) -> It
                 break
         if entry:
             name = ItemKey.at(feed, entry.position).name
-            yield Difference(None, f"{name}: the warehouse's ledger has it, and no record of a load", Remedy(Action.EXAMINE))
+            yield Difference(
+                None, f"{name}: the warehouse's ledger has it, and the log has no record of its load", Remedy(Action.EXAMINE)
+            )

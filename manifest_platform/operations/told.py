@@ -1,6 +1,6 @@
-"""What was out of the ordinary about the newest loads: a column that is spelled otherwise, a type that went beside it.
+"""Notes of the newest loads: unusual facts, such as a column spelled differently, or values kept in a second column.
 
-Belongs here: the notes that loads left in their records, a bounded part of them, for people.
+Belongs here: a bounded number of the notes that loads leave in their records, for people.
 """
 
 from __future__ import annotations
@@ -12,12 +12,12 @@ from manifest_platform.manifest import ItemKey, Record
 from manifest_platform.pipeline import LOAD
 
 LINES = 5
-"""How many notes are shown; the records have all."""
+"""The number of notes that are shown. The records have all of them."""
 
 
 @dataclass(frozen=True)
 class Note:
-    """What was told of a load, in a line, and of which item."""
+    """A note of a load, in one line, and its item."""
 
     item: str
     line: str
@@ -25,14 +25,14 @@ class Note:
 
 @dataclass(frozen=True)
 class Told:
-    """How many notes there are, and the newest of them."""
+    """The number of notes, and the newest of them."""
 
     count: int
     newest: tuple[Note, ...]
 
 
 def told(feed: str, newest: Iterable[Record]) -> Told | None:
-    """The notes among a feed's newest records, the newest first; None where there are none."""
+    """Returns the notes in a feed's newest records, newest first; None if there are none."""
     notes = [
         Note(ItemKey(feed, "-", record.item).name, line)
         for record in newest
@@ -43,6 +43,6 @@ def told(feed: str, newest: Iterable[Record]) -> Told | None:
 
 
 def some_of(lines: Sequence[str]) -> list[str]:
-    """The first lines, and how many there are beyond."""
+    """Returns the first lines, and a last line with the number of the others."""
     more = len(lines) - LINES
-    return [*lines[:LINES], *([f"and {more:,} notes more, in its records"] if more > 0 else [])]
+    return [*lines[:LINES], *([f"and {more:,} more notes, in its records"] if more > 0 else [])]

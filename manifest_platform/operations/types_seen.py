@@ -1,6 +1,6 @@
-"""The types of the rows that were shredded: which was seen first in which item, which last, in how many, with how many rows.
+"""The types of shredded rows: for each the first and last item that had it, and the numbers of items and rows.
 
-Belongs here: the fold of what the records of shreddings tell, ours and those of the systems that items were imported from.
+Belongs here: the sums over the records of shredding, ours and those of the systems from which items were imported.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ class SeenIn:
 
 @dataclass(frozen=True)
 class SeenType:
-    """A type: the first and the last item that had it, in the order of the log; in how many items; and with how many rows.
+    """A type: the first and last item that had it, in the order of the log, and the numbers of items and rows.
 
-    `rows` is None where a record that tells of the type counts no rows. `table` is empty where it is not told.
+    `rows` is None if a record with the type does not count rows. `table` is empty if the record does not name it.
     """
 
     type: str
@@ -42,7 +42,7 @@ class SeenType:
 
 @dataclass(frozen=True)
 class Seen:
-    """All types, the one that came last first. `looked_at`: items; `unread`: those of which the listing could not be read."""
+    """All types, the most recently new one first. `looked_at`: items read; `unread`: items whose listing could not be read."""
 
     types: list[SeenType]
     looked_at: int
@@ -50,9 +50,9 @@ class Seen:
 
 
 def types_seen(pipeline: Pipeline, feeds: Iterable[str], since: datetime | None = None) -> Seen:
-    """The types of the items of feeds, of those alone whose logical time is `since` or later.
+    """Returns the types of the items of some feeds. `since`: only items with this logical time or later.
 
-    Of the log that range is read, and no more; a listing only where a record has not room for all of its types.
+    Reads only that part of the log. Reads a listing only if a record does not have room for all of its types.
     """
     seen: dict[tuple[str, str], SeenType] = {}
     looked_at = unread = 0
@@ -74,7 +74,7 @@ def types_seen(pipeline: Pipeline, feeds: Iterable[str], since: datetime | None 
 
 
 def _newest(pipeline: Pipeline, feed: str, since: datetime | None) -> Iterator[Item]:
-    """A feed's items, the newest first, down to a logical time."""
+    """Yields a feed's items, newest first, down to a logical time."""
     for item in progress.each(pipeline.manifest.items(feed, reverse=True), f"reading the log of {feed}, the newest first"):
         time = pipeline.source.time(item.key.name)
         if since and time and time.astimezone(UTC) < since:
@@ -83,7 +83,7 @@ def _newest(pipeline: Pipeline, feed: str, since: datetime | None) -> Iterator[I
 
 
 def _shredding(item: Item) -> Record | None:
-    """The newest record that tells what an item was shredded to: ours, else that of a system which it was imported from."""
+    """Returns the newest record with the output of shredding: ours, else that of the system that the item was imported from."""
     if record := item.processed_by(Application(SHRED)):
         return record
     done = (one for one in reversed(item.records) if one.state is State.PROCESSED and is_imported(one))
@@ -91,7 +91,7 @@ def _shredding(item: Item) -> Record | None:
 
 
 def _told(record: Record) -> tuple[dict[tuple[str, str], int | None], bool]:
-    """Types and tables with their rows, and whether these are all that the record stands for."""
+    """Returns the rows by type and table, and whether these are all types of the record."""
     whole = True
     try:
         types = types_of(record)
@@ -107,7 +107,7 @@ def _told(record: Record) -> tuple[dict[tuple[str, str], int | None], bool]:
 
 
 def _both(one: SeenType, other: SeenType) -> SeenType:
-    """A type with what is known of it from other items."""
+    """Combines the facts on a type from two items."""
     first, last = sorted((one.first, other.first), key=_order)[0], sorted((one.last, other.last), key=_order)[-1]
     rows = None if one.rows is None or other.rows is None else one.rows + other.rows
     return replace(other, first=first, last=last, items=one.items + other.items, rows=rows)

@@ -1,4 +1,4 @@
-"""Taking a dataset's rows over from an older release: what would be written, and doing it."""
+"""The upgrade of a dataset's rows from an older release: as a dry run, or for real."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ from manifest_platform.pipeline import Pipeline
 
 
 def upgrade(pipeline: Pipeline, dry_run: bool = False) -> Takeover | None:
-    """Brings the rows of a dataset to the form of this release, as its first write does; None where they are.
+    """Brings the rows of a dataset to the form of this release, as its first write does; None if nothing is left to do.
 
-    From then on no release before this one works on them. `dry_run`: says what would be written, and writes nothing. Raises
-    NewerRelease where a newer release has begun, Refused while an older one works.
+    Afterward no earlier release works on them. `dry_run`: reports what would be written, and writes nothing. Raises
+    NewerRelease if a newer release has upgraded them, Refused while an older release works.
     """
     store = pipeline.manifest.store
     if not isinstance(store, TakenOver):
-        raise TypeError(f"a pipeline's store is taken over before its first write, and this is a {type(store).__name__}")
+        raise TypeError(f"the store of a pipeline must be wrapped in TakenOver, and this is a {type(store).__name__}")
     return store.planned(pipeline.name) if dry_run else store.take_over(pipeline.name)

@@ -1,7 +1,8 @@
-"""Datasets from landing to warehouse, as the manifest decides: the engine below the command line and Dagster alike.
+"""The way of a dataset from landing to warehouse, as the manifest decides: the engine of the command line and of Dagster.
 
-Offered here: a dataset's pipeline and what is said of it. What does the work is imported from its own module, as `drain`, so
-that who only asks how things stand imports neither the warehouse nor the shredding.
+Exported here: a dataset's pipeline, and the events and reports on it. Import the work itself from its own module, such as
+`drain`. So a program that only asks for the state imports neither the warehouse nor the shredding. What the command line and
+Dagster offer on top of this is in `operations`.
 """
 
 from manifest_platform.pipeline.events import (

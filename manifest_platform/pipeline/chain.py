@@ -1,7 +1,7 @@
-"""The chain: whether the warehouse is the one that the manifest knows, and no older than what the manifest believes.
+"""The chain between manifest and warehouse: the warehouse must have the record that the manifest believes was applied last.
 
-Belongs here: what a broken chain means, in words that name what was set back and what helps. The rule itself is in
-`warehouse.rules`; what mends a broken chain is in `operations.reconcile`.
+Belongs here: the meaning of a broken chain, in sentences that name what was set back and the remedy. The rule itself is in
+`warehouse.rules`; the repair of a broken chain is in `operations.reconcile`.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Broken:
-    """A feed whose warehouse lacks the record that the manifest believes was applied last: why, and what helps."""
+    """A feed whose warehouse lacks the record that the manifest believes was applied last, with the reason and the remedy."""
 
     feed: str
     reason: str
@@ -33,7 +33,7 @@ class Broken:
 
 
 class Look:
-    """One look at a warehouse for many datasets in turn: their fences are read once, and one that is held is asked once."""
+    """A look at one warehouse for many datasets: the fences are read once, and an unavailable warehouse is asked once."""
 
     def __init__(self, engine: Engine):
         self.engine = engine
@@ -41,7 +41,7 @@ class Look:
         self._unavailable: Unavailable | None = None
 
     def fences(self, warehouse: Warehouse) -> dict[str, str]:
-        """The record that each feed's row of a dataset names. Raises Unavailable."""
+        """Returns the record that the fence names, by feed of a dataset. Raises Unavailable."""
         if self._unavailable:
             raise self._unavailable
         if self._records is None:
@@ -54,7 +54,7 @@ class Look:
 
 
 def explained(pipeline: Pipeline, error: Unbelieved) -> Broken:
-    """What a refusal means: set back, and to which of our items; or another warehouse. Asks manifest and warehouse."""
+    """Explains a refusal: the warehouse was set back, or belongs to another manifest. Asks manifest and warehouse."""
     return _explained(pipeline, pipeline.warehouse, error.feed, error.record)
 
 
@@ -65,14 +65,13 @@ def broken(
     state: StepState | None = None,
     snapshots: bool = False,
 ) -> list[Broken]:
-    """The feeds whose warehouse lacks what the manifest believes. Writes nothing.
+    """Returns the feeds whose warehouse lacks what the manifest believes. Writes nothing.
 
-    Where the warehouse cannot be asked, as while a drain has it open, or where the library that asks it is not installed,
-    nothing is found: a load finds it then. If `patient`, that is waited for, and raises Unavailable or ImportError in the end.
-    `look`: at the warehouse, for many datasets in turn.
-    `state`: what the manifest believes, where it was read just now. `snapshots`: tells it of feeds of snapshots too, and while
-    a full load is in progress. Otherwise neither is told: the next snapshot replaces what is lacking, and the feeds that
-    follow it say that one is needed.
+    If the warehouse cannot be asked, for example because a drain has it open or its library is not installed, nothing is found;
+    the next load finds it. If `patient`, this waits for the warehouse, and raises Unavailable or ImportError in the end.
+    `look`: a shared look at the warehouse for many datasets. `state`: the manifest's belief, if it was read just now.
+    `snapshots`: also reports feeds of snapshots, and reports while a full load is in progress. By default neither is reported,
+    because the next snapshot replaces what is missing, and the feeds that follow it report that they need one.
     """
     state = state or pipeline.manifest.state(Application(LOAD))
     if state.mode is Mode.FULL_LOAD and not snapshots:
@@ -94,7 +93,7 @@ def broken(
 
 
 def broken_at(pipeline: Pipeline, warehouse: Warehouse, feed: str) -> Broken | None:
-    """What is broken about one feed, asked of a warehouse that is open already; None where nothing is."""
+    """Returns the fault of one feed, asking a warehouse that is already open; None if there is none."""
     believed = pipeline.manifest.state(Application(LOAD)).feed(feed).believed
     if not believed or warehouse.entry_of(believed):
         return None
@@ -103,7 +102,7 @@ def broken_at(pipeline: Pipeline, warehouse: Warehouse, feed: str) -> Broken | N
 
 @contextlib.contextmanager
 def _reader(pipeline: Pipeline, patient: bool, look: Look | None) -> Generator[Warehouse]:
-    from manifest_platform.warehouse.apply import Warehouse, open_warehouse  # late: to ask how things stand must cost little
+    from manifest_platform.warehouse.apply import Warehouse, open_warehouse  # late: asking for the state must be cheap
 
     if patient or "warehouse" in pipeline.__dict__:
         yield pipeline.warehouse
@@ -121,7 +120,7 @@ def _explained(pipeline: Pipeline, warehouse: Warehouse, feed: str, record: str)
 
 
 def _reason(pipeline: Pipeline, warehouse: Warehouse, feed: str, record: str) -> tuple[str, Action]:
-    """What is wrong with a warehouse whose fence names this record, or none, and what helps."""
+    """Returns the fault of a warehouse whose fence names this record, or none, and the remedy."""
     state = pipeline.manifest.state(Application(LOAD)).feed(feed)
     loaded = f"the manifest has loaded {position_name(feed, state.watermark)}" if state.watermark else "the manifest has loads"
     place = pipeline.config.warehouse.place
@@ -129,7 +128,7 @@ def _reason(pipeline: Pipeline, warehouse: Warehouse, feed: str, record: str) ->
     if entry is None:
         reason = (
             f"the warehouse at {place} has no load of feed {feed}, and {loaded}: it was emptied or is another one. If the place"
-            " is wrong, correct the part `warehouse` of the configuration; if it was emptied, load again what it lacks"
+            " is wrong, correct `warehouse` in the configuration. If it was emptied, load again what it lacks"
         )
         return reason, Action.RECONCILE
     applied = f"{entry.applied_at:%Y-%m-%d %H:%M:%S %Z}"
@@ -140,12 +139,12 @@ def _reason(pipeline: Pipeline, warehouse: Warehouse, feed: str, record: str) ->
         if not pipeline.source.holds(key.id):
             reason = (
                 f"the warehouse at {place} is another one: its newest load of feed {feed}, {entry.item} of {applied}, was never"
-                " made by this manifest. Correct the part `warehouse` of the configuration, or take this warehouse on purpose"
+                " made by this manifest. Correct `warehouse` in the configuration, or accept this warehouse on purpose"
             )
             return reason, Action.ACCEPT_WAREHOUSE
         reason = (
             f"the warehouse at {place} lacks {position_name(feed, state.watermark)}, which the manifest has loaded, and has"
-            f" {key.name}, of {applied}, which the manifest does not know: both were set back. Find that directory first"
+            f" {key.name}, of {applied}, which the manifest does not know: both were set back. Discover that directory first"
         )
         return reason, Action.DISCOVER_ALL
     name = key.name
@@ -155,11 +154,11 @@ def _reason(pipeline: Pipeline, warehouse: Warehouse, feed: str, record: str) ->
             " Load again what it lacks"
         )
         return reason, Action.RECONCILE
-    # Of our directory, by an attempt that we do not know: reconcile asks the ledger about each item, so it fits either case.
+    # The directory is ours, and the attempt is unknown. Reconcile asks the ledger about each item, so it fits both cases.
     reason = (
-        f"the warehouse at {place} lacks the newest load of feed {feed} that the manifest knows, and {loaded}: its own"
-        f" newest is {name}, of {applied}, by an attempt that the manifest does not know. Both were set back, or another"
-        " manifest loads the same directories. If the place is wrong, correct the part `warehouse` of the configuration;"
-        " else load again what it lacks"
+        f"the warehouse at {place} lacks the newest load of feed {feed} that the manifest knows, and {loaded}. Its own newest"
+        f" load is {name}, of {applied}, by an attempt that the manifest does not know. Both were set back, or another manifest"
+        " loads the same directories. If the place is wrong, correct `warehouse` in the configuration."
+        " Otherwise load again what it lacks"
     )
     return reason, Action.RECONCILE

@@ -1,8 +1,8 @@
-"""Work on items that somebody chose: what a person materialises, or a backfill.
+"""Work on chosen items: a materialization by a person, or a backfill.
 
-The choice says what, never in which order: that is the manifest's, and a choice that does not fit it is refused before
-anything is done. A choice may be split over several runs that know nothing of each other's order. So each works off all that
-is left of the whole, and tells of its own part.
+A choice says which items, never their order. The order is the manifest's, and a choice that does not fit it is refused before
+anything is done. Dagster may split a choice over several runs, which do not know each other's progress. So each run works off
+everything that is left of the whole choice, and reports its own part.
 """
 
 from __future__ import annotations
@@ -44,12 +44,12 @@ LOOK_AGAIN_S = 1.0
 
 
 class OutOfOrder(Refused):
-    """Work was asked for that is not next; the message names the next item and the reason, the remedy what helps it."""
+    """The requested work is not next. The message names the next item and the reason; the remedy is for that item."""
 
 
 @dataclass(frozen=True)
 class PassedOver:
-    """A chosen item that is passed over, with the reason: it is told to be skipped, or a snapshot contains it."""
+    """A chosen item that is passed over, with the reason: it is skipped, or a snapshot contains it."""
 
     key: ItemKey
     reason: str
@@ -57,19 +57,19 @@ class PassedOver:
 
 @dataclass(frozen=True)
 class Waiting:
-    """Another worker holds the feed, as the reason says; it is waited for."""
+    """Another worker holds the feed, and is waited for. `reason`: who holds it."""
 
     reason: str
 
 
 Told = Event | PassedOver | Waiting
-"""What is told of what was chosen."""
+"""Reports on chosen items."""
 
 
 @dataclass(frozen=True)
 class Choice:
-    """What was chosen of a feed. `keys`: the items to do and to tell of. `others`: the names of those that were chosen with
-    them, for other runs, and are done as well, as far as they are left.
+    """The items chosen of one feed. `keys`: the items to do and to report. `others`: the names of items chosen together with
+    them for other runs; those that are left are done too.
     """
 
     keys: tuple[ItemKey, ...]
@@ -77,27 +77,27 @@ class Choice:
 
     @classmethod
     def of(cls, keys: Collection[ItemKey], others: Collection[str] = ()) -> Choice:
-        """The choice of these items."""
+        """Returns the choice of these items."""
         return cls(tuple(sorted(keys)), frozenset(others) - {key.name for key in keys})
 
     def feed(self, pipeline: Pipeline) -> str:
-        """The feed that the items are of. Raises Refused for items of several: each feed has an order of its own."""
+        """Returns the feed of the items. Raises Refused for items of several feeds, because each feed has its own order."""
         feeds = sorted({key.feed for key in self.keys})
         if len(feeds) > 1:
-            raise Refused(f"items of several feeds were chosen ({', '.join(feeds)}): choose those of one at a time")
+            raise Refused(f"items of several feeds were chosen ({', '.join(feeds)}). Choose the items of one feed at a time")
         return feeds[0] if feeds else pipeline.source.main
 
     def sorts(self, pipeline: Pipeline) -> Mapping[str, str]:
-        """The sort keys of all that was chosen, by name; a name that is none of the feed's is left out."""
+        """Returns the sort keys of all chosen items by name, without names that do not belong to the feed."""
         feed = self.feed(pipeline)
         others = {name: named.sort for name in self.others for named in pipeline.source.named(name) if named.feed == feed}
         return {**others, **{key.name: key.sort for key in self.keys}}
 
 
 def check_order(pipeline: Pipeline, keys: Collection[ItemKey], application: str = LOAD) -> list[ItemKey]:
-    """The chosen items that a strict step has not done yet, loading where none is named, in the order in which it must.
+    """Returns the chosen items that a strict step (by default `load`) has not done yet, in the step's order.
 
-    Raises OutOfOrder if anything that is not chosen comes before one of them.
+    Raises OutOfOrder if an item that was not chosen precedes a chosen item.
     """
     ordered, refusal = _in_order(pipeline, Choice.of(keys), application)
     if refusal:
@@ -106,9 +106,9 @@ def check_order(pipeline: Pipeline, keys: Collection[ItemKey], application: str 
 
 
 def _in_order(pipeline: Pipeline, choice: Choice, application: str) -> tuple[list[ItemKey], OutOfOrder | None]:
-    """What a strict step has left to do of what was chosen, in its order, and why it cannot be done, where it cannot.
+    """Returns the chosen items that a strict step has not done, in its order, and a refusal if they cannot be done.
 
-    The backlog is read no further than the choice may reach.
+    The backlog is read only as far as the choice may reach.
     """
     feed, sorts = choice.feed(pipeline), choice.sorts(pipeline)
     behind = pipeline.manifest.state(Application(application)).feed(feed).watermark
@@ -122,7 +122,7 @@ def _in_order(pipeline: Pipeline, choice: Choice, application: str) -> tuple[lis
         if judged.standing is Standing.LATE:
             if name in sorts:
                 explain = Remedy(Action.EXPLAIN, item=name)
-                return ordered, OutOfOrder(f"{name} is set aside: {judged.reason}", explain)
+                return ordered, OutOfOrder(f"{name} is quarantined: {judged.reason}", explain)
         elif name not in sorts:
             hole = hole or blocked(item, judged)
         elif hole:
@@ -135,18 +135,18 @@ def _in_order(pipeline: Pipeline, choice: Choice, application: str) -> tuple[lis
 
 
 def _behind(hole: Blocked, name: str, application: str) -> OutOfOrder:
-    """The refusal of an item that something comes before which was not chosen."""
+    """Returns the refusal of an item that is preceded by an item that was not chosen."""
     done = "loaded" if application == LOAD else f"done by {application}"
-    own = application != LOAD and hole.standing is Standing.READY  # what it waits for is to do it, whatever that is
+    own = application != LOAD and hole.standing is Standing.READY  # the user's own program does that work
     return OutOfOrder(
-        f"{name} is out of order: {hole.item.key.name} comes first and is not {done} ({hole.reason or 'it is ready to be'})",
+        f"{name} is out of order: {hole.item.key.name} comes first and is not {done} ({hole.reason or 'it is ready'})",
         None if own else hole.remedy,
     )
 
 
 @contextmanager
 def _lease(pipeline: Pipeline, feed: str, step: str, until: float) -> Generator[Lease | LeaseBusy]:
-    """The lease of a step; or who held it a moment ago, and then look anew. Raises LeaseBusy after `until`."""
+    """Yields the lease of a step, or the error that names its holder; then try again. Raises LeaseBusy after `until`."""
     try:
         lease = pipeline.lease(feed, step)
     except LeaseBusy as busy:
@@ -166,11 +166,10 @@ def shred_chosen(
     others: Collection[str] = (),
     patience_s: float = 0,
 ) -> Iterator[Told]:
-    """Shreds what was chosen, whatever its order; what is shredded is told as `already`. An outage ends it.
+    """Shreds the chosen items in any order. Items that are shredded already are reported as `already`. An outage ends it.
 
-    `others`: names of items that were chosen with these for other runs; they are done too. `patience_s`: how long a worker that
-    holds the feed is waited for. Raises LeaseBusy after that, and Refused for an item that may not be shredded now, before any
-    is shredded.
+    `others`: names of items chosen together with these for other runs, which are done too. `patience_s`: the seconds to wait
+    for a worker that holds the feed. Raises LeaseBusy after that; Refused if an item may not be shredded now, before any is.
     """
     choice, until = Choice.of(keys, others), time.monotonic() + patience_s
     feed = choice.feed(pipeline)
@@ -183,7 +182,7 @@ def shred_chosen(
 
 
 def _shred_held(pipeline: Pipeline, spark: Callable[[], SparkSession], choice: Choice, lease: Lease) -> Iterator[Told]:
-    """Shreds what was chosen, under the lease."""
+    """Shreds the chosen items under the lease."""
     feed = choice.feed(pipeline)
     step, own = pipeline.manifest.step(feed, SHRED), set(choice.keys)
     items = [pipeline.manifest.item(key) for key in choice.keys]
@@ -213,10 +212,10 @@ def _shred_held(pipeline: Pipeline, spark: Callable[[], SparkSession], choice: C
         try:
             events = shred(pipeline, lease, spark, batch)
         except ConditionFailed as error:
-            raise Refused(f"an item was changed by somebody else while Spark started ({error}): ask again") from error
+            raise Refused(f"another process changed an item while Spark started ({error}). Try again") from error
         yield from events
         if any(isinstance(event, PutBack) for event in events):
-            return  # an outage is met once
+            return  # the other batches would meet the same outage
 
 
 def _already_shredded(pipeline: Pipeline, item: Item) -> Shredded:
@@ -226,10 +225,10 @@ def _already_shredded(pipeline: Pipeline, item: Item) -> Shredded:
 def load_chosen(
     pipeline: Pipeline, keys: Collection[ItemKey], others: Collection[str] = (), patience_s: float = 0
 ) -> Iterator[Told]:
-    """Loads what was chosen in the manifest's order; what is in the warehouse is told as `already`.
+    """Loads the chosen items in the manifest's order. Items that are in the warehouse already are reported as `already`.
 
-    `others` and `patience_s`: as for `shred_chosen`. Raises LeaseBusy, and OutOfOrder if anything that is not chosen comes
-    before one of them, before anything is done.
+    `others` and `patience_s`: as for `shred_chosen`. Raises LeaseBusy; OutOfOrder if an item that was not chosen precedes a
+    chosen item, before anything is done.
     """
     choice, until = Choice.of(keys, others), time.monotonic() + patience_s
     feed = choice.feed(pipeline)
@@ -255,9 +254,9 @@ def load_chosen(
 
 
 def _loaded_before(pipeline: Pipeline, keys: Collection[ItemKey], refused: bool) -> Iterator[Loaded | PassedOver]:
-    """What became of items that are not left to be loaded. Raises OutOfOrder for a snapshot that no full load began with.
+    """Reports items that are not left to be loaded. Raises OutOfOrder for a snapshot without a full load.
 
-    `refused`: others are not loaded either, and why is said there.
+    `refused`: other items are refused, and their error has the reason.
     """
     if not keys:
         return
@@ -288,7 +287,7 @@ def _loaded_before(pipeline: Pipeline, keys: Collection[ItemKey], refused: bool)
 
 
 def _load_held(pipeline: Pipeline, choice: Choice, ordered: list[ItemKey], lease: Lease) -> Iterator[Event]:
-    """Loads what is left of what was chosen, under the lease; it ends early where somebody has changed what that is."""
+    """Loads the rest of the choice under the lease. Ends early if another process changed what is left."""
     verdicts = pipeline.manifest.verdicts(lease)
     while ordered:
         verdict = next(verdicts)
@@ -301,10 +300,10 @@ def _load_held(pipeline: Pipeline, choice: Choice, ordered: list[ItemKey], lease
             try:
                 event = load(pipeline, lease, verdict)
             except ConditionFailed:
-                continue  # something was registered or resolved meanwhile: look again
+                continue  # an item was registered or resolved meanwhile: read again
             yield event
             if isinstance(event, ShreddedAgain):
-                again = f"{event.key.name} is shredded again first: {event.reason}"
+                again = f"{event.key.name} must be shredded again first: {event.reason}"
                 raise OutOfOrder(again, Remedy(Action.DRAIN))
             if isinstance(event, Loaded) or event.failure.kind in (FailureKind.PERMANENT, FailureKind.BEHIND):
                 ordered = ordered[1:]
@@ -316,7 +315,7 @@ def _load_held(pipeline: Pipeline, choice: Choice, ordered: list[ItemKey], lease
 
 def _not_next(key: ItemKey, verdict: Ready | Blocked | Idle) -> OutOfOrder:
     if isinstance(verdict, Ready):
-        return OutOfOrder(f"{key.name} is not next any more: {verdict.item.key.name} is. Ask again")
+        return OutOfOrder(f"{key.name} is no longer next: {verdict.item.key.name} is. Try again")
     if isinstance(verdict, Blocked):
         return OutOfOrder(f"{verdict.item.key.name} blocks the feed: {verdict.reason}", verdict.remedy)
-    return OutOfOrder(f"{key.name} is done or skipped already")
+    return OutOfOrder(f"{key.name} is already done or skipped")

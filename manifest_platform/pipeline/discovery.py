@@ -1,4 +1,4 @@
-"""Discovery: complete directories of the landing root become items of the manifest."""
+"""Discovery: registers complete directories of the landing root as items of the manifest."""
 
 from __future__ import annotations
 
@@ -27,13 +27,13 @@ from manifest_platform.sources.errors import LandingError, LandingMisconfigured,
 from manifest_platform.sources.source import LOAD
 
 FUTURE = timedelta(days=1)
-"""How far ahead of the clock a directory may be dated and still be registered."""
+"""A directory dated further than this ahead of the clock is not registered."""
 
 
 PART = 1000
-"""How many directories a look goes on with the full listing by, at most."""
+"""The maximum number of directories by which a look continues the full listing."""
 READ = 100
-"""How many of these that the manifest does not know it looks into, at most."""
+"""The maximum number of unknown directories among these that a look reads."""
 
 
 def discover(
@@ -45,11 +45,11 @@ def discover(
 ) -> DiscoveryReport:
     """Looks at the landing root and registers complete directories that the manifest does not know, feed by feed.
 
-    Looks from the watermark's logical time minus the look-back on, or at `everything`; and at a part of all that lies before,
-    so that each day (`full_listing_hours`) every directory was looked for, whatever its time. A directory that is dated more
-    than a day ahead is reported and not registered: loaded, it would put the watermark beyond all that is still to come.
-    What the manifest's object knew of a store that was replaced or put back since is forgotten first, unless the caller has
-    `recalled` it. `state`: that of loading, where it was read just now. `feeds`: all where none are named. Raises LandingError.
+    A look covers the directories from the watermark's logical time minus the look-back, or `everything`. It also covers a part
+    of all earlier directories, so that each is looked for once in `full_listing_hours`. A directory dated more than a day ahead
+    is reported and not registered, because its load would move the watermark beyond everything still to come.
+    First, the manifest forgets what it remembered of a store that was replaced or restored, unless the caller did this
+    (`recalled`). `state`: of loading, if it was read just now. `feeds`: None means all. Raises LandingError.
     """
     if not recalled:
         pipeline.manifest.recall()
@@ -63,7 +63,7 @@ def discover(
 
 @contextmanager
 def _told_by_key(pipeline: Pipeline) -> Generator[None]:
-    """What a person has to mend about a landing root is told with its key."""
+    """Adds the configuration key to errors that a person must correct there."""
     try:
         yield
     except LandingMisconfigured as error:
@@ -125,7 +125,10 @@ def _discover(pipeline: Pipeline, feed: str, everything: bool, state: StepState)
 
 
 def glance(pipeline: Pipeline, feed: str, state: StepState | None = None) -> DiscoveryReport:
-    """What a look would find in the look-back, and nothing is written: `new` is what it would register. Raises LandingError."""
+    """Returns the report that a look would give, without writing. `new`: directories that it would register.
+
+    Covers the look-back only. Raises LandingError.
+    """
     now = pipeline.clock()
     start = _look_from(pipeline, feed, now, state or pipeline.manifest.state(Application(LOAD)))
     source = pipeline.source
@@ -155,7 +158,7 @@ def glance(pipeline: Pipeline, feed: str, state: StepState | None = None) -> Dis
 def _waiting(
     pipeline: Pipeline, feed: str, incomplete: Sequence[LandedDirectory], not_over: Sequence[LandedDirectory]
 ) -> tuple[Waiting, ...]:
-    """Directories that are not complete, by the names of their items."""
+    """Returns the directories that are not complete, by the names of their items."""
     named = [(pipeline.source.landed(feed, seen).key.name, seen, False) for seen in incomplete]
     named += [(pipeline.source.landed(feed, seen).key.name, seen, True) for seen in not_over]
     return tuple(
@@ -166,7 +169,7 @@ def _waiting(
 def _as_items(
     pipeline: Pipeline, feed: str, seen: Sequence[LandedDirectory]
 ) -> tuple[list[LandedDirectory], dict[str, Landed], dict[str, str | None]]:
-    """Directories that were seen, as the items that they are; by name as the manifest is to know them; what it knows."""
+    """Returns directories as items: the directories, their registrations by name, and the ids that the manifest knows."""
     landed = {one.name: pipeline.source.landed(feed, one) for one in seen}
     known = pipeline.manifest.known(feed, [one.key for one in landed.values()])
     items = pipeline.source.divided(pipeline.manifest, feed, seen, known)
@@ -179,10 +182,10 @@ def _as_items(
 
 @dataclass(frozen=True)
 class _Part:
-    """A part of all of a feed's directories: those before the look-back that the manifest does not know.
+    """A part of a feed's full listing: directories before the look-back that the manifest does not know.
 
-    `names`: all that were listed. `upto`: where the next part begins. `ends`: whether it was the last. `done_at`: when the
-    listing before was at its end.
+    `names`: all directories listed. `upto`: the start of the next part. `ends`: true if this is the last part. `done_at`: the
+    end of the previous full listing.
     """
 
     directories: tuple[LandedDirectory, ...] = ()
@@ -195,9 +198,9 @@ class _Part:
 
 
 def _part_of_all(pipeline: Pipeline, feed: str, start: datetime | None, now: datetime) -> _Part:
-    """The next part of the full listing, where one is on its way or due; nothing where it is not.
+    """Returns the next part of the full listing; empty if none is in progress or due.
 
-    A look without a `start` is at everything already.
+    A look without a `start` covers everything anyway.
     """
     listing = pipeline.manifest.full_listing(feed)
     pause = timedelta(hours=pipeline.dataset.landing.full_listing_hours)
@@ -208,7 +211,7 @@ def _part_of_all(pipeline: Pipeline, feed: str, start: datetime | None, now: dat
     if (windows := pipeline.source.part(feed, listing.beyond, PART)) is not None:
         early = tuple(one for one in windows.directories if one.time < start)
         names = frozenset(one.name for one in early)
-        left = windows.upto if len(early) == len(windows.directories) else None  # from there on each look lists all
+        left = windows.upto if len(early) == len(windows.directories) else None  # each look lists everything from there on
         return _Part(early, windows.unreadable, names, windows.requests, left or "", left is None, listing.done_at)
     listed = pipeline.source.names(feed, listing.beyond, PART)
     before = sorted((name for name in listed.names if name.time < start), key=_folder_key)
@@ -242,12 +245,12 @@ def _part_of_all(pipeline: Pipeline, feed: str, start: datetime | None, now: dat
 
 
 def _folder_key(name: DirectoryName) -> str:
-    """Where a directory comes in the order of the parts; its name may begin with its feed's folder."""
+    """Returns the sort key of a directory for the parts, without its feed's folder."""
     return folder_key(name.name.rpartition("/")[2])
 
 
 def _moved_from(pipeline: Pipeline, found: Sequence[Discovered]) -> Iterator[str]:
-    """The root that the first item that is known under another URI lay below, where its path below the root is the same."""
+    """Yields at most one root: that of the first moved item, if its path below the root is the same."""
     for one in found:
         below = one.landed.key.id.removeprefix(pipeline.source.root)
         if one.outcome == "moved" and one.known_as and one.known_as.endswith(below):
@@ -256,14 +259,14 @@ def _moved_from(pipeline: Pipeline, found: Sequence[Discovered]) -> Iterator[str
 
 
 def _doubled(pipeline: Pipeline, found: Sequence[Discovered]) -> Iterator[str]:
-    """What landed in the root once more, under another name of the same item; each with the name by which it is known."""
+    """Yields the directories that landed again under another name, each with the name by which it is known."""
     for one in found:
         if _is_doubled(pipeline, one):
             yield f"{one.landed.key.name} ({short_name(one.known_as or '')})"
 
 
 def _is_doubled(pipeline: Pipeline, one: Discovered) -> bool:
-    """Whether a directory's item is known by another name in the same root; where a root was moved, the names are the same."""
+    """True if a directory's item is known by another name in the same root. If a root was moved, the names are the same."""
     known_as = one.known_as or ""
     return one.outcome == "moved" and pipeline.source.holds(known_as) and short_name(known_as) != one.landed.key.name
 

@@ -1,6 +1,6 @@
-"""The drain: everything that may be done, in order, until nothing may, something blocks, or the budget is spent.
+"""The drain: does all work that may be done, in order, until it is idle, blocked or out of its budget.
 
-One drain is one process with at most one Spark session, however many items wait.
+A drain is one process with at most one Spark session, whatever the number of items.
 """
 
 from __future__ import annotations
@@ -60,11 +60,11 @@ Spark = Callable[[], "SparkSession"]
 def drain(
     pipeline: Pipeline, spark: Spark, budget: Budget = UNBOUNDED, feeds: Sequence[str] | None = None
 ) -> Generator[Event | DrainReport]:
-    """Shreds what is ready in batches and loads in each feed's order, until idle, blocked or out of budget.
+    """Shreds ready items in batches and loads them in each feed's order, until idle, blocked or out of budget.
 
-    `feeds`: all, in the order of the source, where none are named. What blocks one feed does not keep the next from being
-    drained. Yields what happens as it happens, and last a DrainReport with the totals and why it stopped. `spark` is called
-    only if something is to be shredded. Raises what neither the manifest nor the warehouse foresees.
+    `feeds`: None means all, in the source's order. A blocked feed does not stop the others. Yields events as they happen, and
+    finally a DrainReport with the totals and the reason for stopping. `spark` is called only if something must be shredded.
+    Raises errors that neither the manifest nor the warehouse foresees.
     """
     pipeline.manifest.recall()
     work = _Drain(pipeline, spark, budget)
@@ -72,14 +72,14 @@ def drain(
     for event in work.feeds(pipeline.feeds if feeds is None else feeds, ends):
         work.count(event)
         yield event
-    for found in broken(pipeline):  # where nothing was new, no load has met it
+    for found in broken(pipeline):  # if nothing was loaded, no load has noticed a broken chain
         if found.feed in ends and ends[found.feed].stop is Stop.IDLE:
             ends[found.feed] = FeedEnd(found.feed, Stop.BLOCKED, reason=found.reason, remedy=found.remedy)
     yield work.ended(ends)
 
 
 class _Drain:
-    """One drain: what it works with, how much it may do, and what it has done so far."""
+    """The state of one drain: its pipeline, its budget, and its totals so far."""
 
     def __init__(self, pipeline: Pipeline, spark: Spark, budget: Budget):
         self.pipeline, self.spark, self.budget = pipeline, spark, budget
@@ -87,7 +87,7 @@ class _Drain:
         self._begun, self._requests = time.monotonic(), pipeline.manifest.store.requests
 
     def ended(self, ends: Mapping[str, FeedEnd]) -> DrainReport:
-        """The report, once nothing more is done."""
+        """Returns the report at the end of the drain."""
         report = self.report
         report.ends = tuple(ends.values())
         if first := next((end for end in report.ends if end.stop is not Stop.IDLE), None):
@@ -98,7 +98,7 @@ class _Drain:
         return report
 
     def count(self, event: Event) -> None:
-        """Adds what happened to the report."""
+        """Adds an event to the totals."""
         if isinstance(event, Shredded):
             self.report.shredded += 1
             self.report.bytes += event.bytes_in
@@ -111,7 +111,7 @@ class _Drain:
             self.report.put_back += 1
 
     def feeds(self, feeds: Sequence[str], ends: dict[str, FeedEnd]) -> Iterator[Event]:
-        """Each feed in turn, and all again as long as a batch was left to shred. Leaves in `ends` why each ended."""
+        """Works on each feed in turn, and again on those with batches left to shred. Puts the reason of each end in `ends`."""
         waiting = list(feeds)
         while waiting:
             again: list[str] = []
@@ -125,7 +125,7 @@ class _Drain:
             waiting = again
 
     def _feed(self, feed: str) -> Generator[Event, None, FeedEnd | None]:
-        """Shreds a batch of a feed, then loads all that may be. Returns why it ended; None if more is to be shredded."""
+        """Shreds a batch of a feed, then loads everything possible. Returns the reason for its end; None if a batch is left."""
         try:
             return (yield from self._work_on(feed))
         except LeaseBusy as busy:
@@ -159,7 +159,7 @@ class _Drain:
         return FeedEnd(feed, Stop.IDLE)
 
     def _spent(self, items: int) -> Stop | None:
-        """The budget that is spent once so many items are done, if any is."""
+        """Returns the spent budget, if this number of items or the elapsed time spends one."""
         if self.budget.items is not None and items >= self.budget.items:
             return Stop.BUDGET_ITEMS
         if self.budget.seconds is not None and time.monotonic() - self._begun >= self.budget.seconds:
@@ -170,7 +170,7 @@ class _Drain:
         return bool(self._waiting(feed, 1)[0])
 
     def _waiting(self, feed: str, limit: int) -> tuple[list[Item], list[Blocked]]:
-        """What may be shredded now, and what is stuck before it; of snapshots only the one that is being loaded."""
+        """Returns the items that may be shredded now, and those that are stuck. Of snapshots, only the one being loaded."""
         manifest = self.pipeline.manifest
         if feed not in self.pipeline.source.on_demand:
             return manifest.waiting(feed, SHRED, limit)
@@ -184,9 +184,9 @@ class _Drain:
         return ([item], []) if judged.standing is Standing.READY else ([], [blocked(item, judged)])
 
     def _shred(self, feed: str) -> Generator[Event, None, str | None]:
-        """Shreds one batch of what waits, as far as the budget goes; returns the passing fault that it met, if any.
+        """Shreds one batch of waiting items within the budget. Returns the transient fault that it met, if any.
 
-        Such a fault is left to the next drain: tried again at once, an outage of seconds would use up every attempt.
+        The next drain retries after such a fault. An immediate retry would use up all attempts in an outage of seconds.
         """
         pipeline, limit = self.pipeline, self.pipeline.dataset.shred.batch
         if self.budget.items is not None:
@@ -194,7 +194,7 @@ class _Drain:
         if limit <= 0 or not pipeline.manifest.any_pending(feed, SHRED):
             return None
         if feed in pipeline.source.on_demand and not any(self._waiting(feed, 1)):
-            return None  # a snapshot is shredded as its full load begins; again only where what it became is lost since
+            return None  # a snapshot is shredded when its full load begins, and again only if its output was lost since
         fault = None
         with pipeline.lease(feed, SHRED) as lease:
             ready, stuck = self._waiting(feed, limit)
@@ -206,7 +206,7 @@ class _Drain:
                 try:
                     events = shred(pipeline, lease, self.spark, ready)
                 except ConditionFailed:
-                    return None  # somebody changed one of them while Spark started: look again
+                    return None  # another process changed an item while Spark started: look again
                 for event in events:
                     if isinstance(event, PutBack):
                         fault = fault or event.reason
@@ -216,13 +216,13 @@ class _Drain:
         return fault
 
     def _load(self, feed: str) -> Generator[Event, None, Blocked | Idle | Stop]:
-        """Loads in order until nothing may be loaded; returns why."""
+        """Loads in order until nothing may be loaded, and returns the reason."""
         pipeline = self.pipeline
         verdict = pipeline.manifest.next(feed, LOAD)
         if isinstance(verdict, Idle) or (isinstance(verdict, Blocked) and verdict.standing is not Standing.PROCESSING):
             return verdict
         with pipeline.lease(feed, LOAD) as lease:
-            pipeline.warehouse.reach()  # before anything is claimed, so that no item is charged with it
+            pipeline.warehouse.reach()  # before any claim, so that an outage is charged to no item
             verdicts = pipeline.manifest.verdicts(lease)
             while not (stop := self._spent(self.report.loaded)):
                 verdict = next(verdicts)
@@ -234,7 +234,7 @@ class _Drain:
                         with _told(verdict.item):
                             event = load(pipeline, lease, verdict)
                     except ConditionFailed:
-                        continue  # something was registered or resolved meanwhile: look again
+                        continue  # an item was registered or resolved meanwhile: read again
                     except GivenUp as error:
                         remedy = error.remedy or Remedy(Action.SHOW_STATUS)
                         return Blocked(verdict.item, Standing.NEEDS_FULL, str(error), pipeline.clock(), remedy)
@@ -248,7 +248,7 @@ class _Drain:
 
 @contextlib.contextmanager
 def _told(item: Item) -> Generator[None]:
-    """Says that an item is being loaded, and what that means to whoever is told to end meanwhile."""
+    """Reports that an item is being loaded, and adds a note for people if the process is told to end meanwhile."""
     name = item.key.name
     try:
         with progress.work(f"loading {name}"):
@@ -256,14 +256,14 @@ def _told(item: Item) -> Generator[None]:
     except Exception:
         raise
     except BaseException as end:
-        end.add_note(f"{name} was being loaded: the next drain asks the warehouse whether it has it")
+        end.add_note(f"{name} was being loaded: the next drain asks the warehouse whether it was committed")
         raise
 
 
 def _beside(pipeline: Pipeline, feed: str) -> str:
-    """Who works on a dataset of this configuration, now that another process has the warehouse open; empty if nobody does.
+    """Returns the worker that may have the warehouse open: one on a dataset of this configuration; empty if there is none.
 
-    Then it is no drain that has it open, but a person's query, say: that is not to look like a drain that goes on.
+    If there is none, another program has it open, such as a person's query. That must not look like a running drain.
     """
     for name in pipeline.config.datasets:
         with Pipeline(pipeline.config, name) as other:
@@ -275,7 +275,7 @@ def _beside(pipeline: Pipeline, feed: str) -> str:
 
 
 def _let_steps_follow(pipeline: Pipeline) -> None:
-    """Has a user's own steps that wait for the load begin anew behind a full load; one at work does so with its next claim."""
+    """Makes the user's own steps follow a full load. A step that is at work follows it with its next claim."""
     for step in pipeline.dataset.steps:
         if step.order == "strict":
             with contextlib.suppress(LeaseBusy), pipeline.lease(step.feed or pipeline.source.main, step.name) as lease:

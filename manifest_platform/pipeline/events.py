@@ -1,4 +1,4 @@
-"""What happens on the way from landing to warehouse, as values that the command line prints and Dagster records."""
+"""Events and reports on the way from landing to warehouse, as values that the command line prints and Dagster records."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from manifest_platform.remedies import Remedy
 class Waiting:
     """A directory that has landed and is not complete.
 
-    `changed`: when it changed last, by the storage's clock, as far as that tells. `over`: when its time will be over.
+    `changed`: the time of its last change, by the storage's clock, if known. `over`: the end of its window, if that is ahead.
     """
 
     name: str
@@ -26,13 +26,13 @@ class Waiting:
 
 @dataclass(frozen=True)
 class DiscoveryReport:
-    """What one look at the landing root found, by name. `requests`: to the object storage.
+    """The result of a look at the landing root, by name. `requests`: to the object storage.
 
-    `changed`: rewritten after discovery. `moved`: known under another URI, below the root `moved_from`. `doubled`: landed once
-    more under another name, each with the name by which it is known. `future`: dated more than a day ahead. `unreadable`: could
-    not be listed, each with the reason. `waiting`: those that are `incomplete`, with since when. None of these is registered.
-    `linked`: registered now, and holds symbolic links or the like, so that it will fail. `skipped`: registered now, and passed
-    over by a rule, each with that. `landed` is all that it looked into and the manifest has: registered now or before.
+    Not registered: `changed`, rewritten after discovery; `moved`, known under another URI, below the root `moved_from`;
+    `doubled`, landed again under another name, each with the name by which it is known; `future`, dated more than a day ahead;
+    `unreadable`, could not be listed, each with the reason; `incomplete`, with details in `waiting`.
+    `linked`: registered now, and contains symbolic links or the like, so it will fail. `skipped`: registered now, and skipped
+    by a rule, each with the rule. `landed`: all directories that were read and that the manifest has now.
     """
 
     new: tuple[str, ...] = ()
@@ -54,24 +54,24 @@ class DiscoveryReport:
     landed: tuple[Landed, ...] = ()
 
     def __add__(self, other: DiscoveryReport) -> DiscoveryReport:
-        """What two looks found, at two feeds."""
+        """Returns the union of two reports on different feeds."""
         both = {one.name: getattr(self, one.name) + getattr(other, one.name) for one in fields(self)}
         return DiscoveryReport(**both)
 
     @property
     def sees_anything(self) -> bool:
-        """Whether anything lies in the landing root, registered or not."""
+        """True if the landing root contains anything, registered or not."""
         return any(getattr(self, one.name) for one in fields(self) if one.name != "requests")
 
     @property
     def registered(self) -> tuple[str, ...]:
-        """All that the manifest did not know before."""
+        """The names that the manifest did not know before."""
         return (*self.new, *self.late, *self.quarantined)
 
 
 @dataclass(frozen=True)
 class Shredded:
-    """An item was shredded. `seconds` are those of its batch of `batch` items; `bytes_in` what was read."""
+    """An item was shredded. `seconds`: of its whole batch of `batch` items; `bytes_in`: bytes read for this item."""
 
     key: ItemKey
     listing: Listing
@@ -84,10 +84,9 @@ class Shredded:
 
 @dataclass(frozen=True)
 class Loaded:
-    """An item is in the warehouse. `lag_seconds`: from its discovery to the COMMIT. `already`: it was there before.
+    """An item is in the warehouse. `lag_seconds`: from its discovery to the COMMIT. `already`: it was loaded before.
 
-    `tables` are those of its listing; none where it was there before. `epoch`: of the warehouse's data that it belongs to.
-    `told`: what is out of the ordinary about it, in words.
+    `tables`: those of its listing; empty if it was loaded before. `epoch`: of its rows. `told`: notes on the load.
     """
 
     key: ItemKey
@@ -104,13 +103,13 @@ class Loaded:
 
     @property
     def row_count(self) -> int:
-        """Rows over all tables, bad rows included."""
+        """The number of rows over all tables, bad rows included."""
         return sum(self.rows.values())
 
 
 @dataclass(frozen=True)
 class ItemFailed:
-    """An attempt at an item failed and is recorded as Failed; one of kind `behind` is marked late instead."""
+    """An attempt at an item failed and is recorded as Failed. An attempt of kind `behind` is marked late instead."""
 
     key: ItemKey
     application: str
@@ -119,7 +118,7 @@ class ItemFailed:
 
 @dataclass(frozen=True)
 class PutBack:
-    """An attempt at an item ended without a failure: what kept it from its work is not the item's fault."""
+    """An attempt at an item ended without a failure, because the cause was not the item's fault, such as an outage."""
 
     key: ItemKey
     application: str
@@ -128,7 +127,7 @@ class PutBack:
 
 @dataclass(frozen=True)
 class ShreddedAgain:
-    """What shredding made of an item is gone or damaged, and its directory is there: it is shredded again, by itself."""
+    """The output of shredding an item is gone or damaged, and its directory is intact: it is shredded again automatically."""
 
     key: ItemKey
     reason: str
@@ -136,7 +135,7 @@ class ShreddedAgain:
 
 @dataclass(frozen=True)
 class ShredStarted:
-    """A Spark job for a batch of items begins."""
+    """A Spark job begins for a batch of items."""
 
     items: int
     bytes: int
@@ -146,7 +145,7 @@ Event = ShredStarted | Shredded | Loaded | ItemFailed | PutBack | ShreddedAgain
 
 
 class Stop(StrEnum):
-    """Why a drain ended."""
+    """The reason why a drain ended."""
 
     IDLE = "idle"
     BLOCKED = "blocked"
@@ -159,7 +158,7 @@ class Stop(StrEnum):
 
 @dataclass(frozen=True)
 class FeedEnd:
-    """Why a drain ended on a feed. Where it is blocked: by which item, why, and what helps."""
+    """The reason why a drain ended on a feed. If it is blocked: the item, the reason and the remedy."""
 
     feed: str
     stop: Stop
@@ -170,10 +169,9 @@ class FeedEnd:
 
 @dataclass
 class DrainReport:
-    """What a drain did and why it stopped; times are UTC.
+    """The totals of a drain, and the reason why it stopped. Times are UTC.
 
-    `ends`: why it ended on each feed. `stop`, `feed`, `item`, `reason` and `remedy` are those of the first feed that does not
-    just have nothing to do.
+    `ends`: the reason for each feed. `stop`, `feed`, `item`, `reason`, `remedy`: those of the first feed that is not idle.
     """
 
     started_at: datetime = field(default_factory=lambda: datetime.now(UTC))
@@ -195,7 +193,7 @@ class DrainReport:
 
 @dataclass(frozen=True)
 class Budget:
-    """How much one drain may do: so many items shredded, as many loaded; and seconds, after which nothing new is begun."""
+    """The limits of a drain: items shredded, and the same number loaded; and seconds, after which nothing new begins."""
 
     items: int | None = None
     seconds: float | None = None

@@ -1,7 +1,7 @@
-"""Whose rows a table has, as the manifest keeps it: what is shredded from now on into a table is of the family that was first.
+"""The family of each table, kept in the manifest: the source's name for the table's rows, which the first item fixes.
 
-The warehouse has the same of what it has loaded (`warehouse.families`). Here it also holds for what is only merged, and an item
-fails when it is shredded, before anybody reads it.
+The warehouse keeps the same for what it has loaded (`warehouse.families`). The copy here also protects tables that are only
+merged, and makes an item fail when it is shredded, before anybody reads it.
 """
 
 from __future__ import annotations
@@ -17,20 +17,20 @@ from manifest_platform.pipeline.pipeline import Pipeline
 
 
 class TableTaken(Permanent):
-    """A table has the rows of what its source calls by another name."""
+    """A table has rows of another family: the source calls its rows by another name."""
 
 
 def take_tables(pipeline: Pipeline, listing: Listing) -> None:
-    """Keeps for good whose rows the tables of a listing have. Raises TableTaken for a table of another family, StoreError.
+    """Fixes the families of a listing's tables permanently. Raises TableTaken for a table of another family, StoreError.
 
-    It may be repeated. Once the process knows the families, it asks the store nothing.
+    Idempotent. Once this process knows the families, it asks the store nothing.
     """
     mine = families(listing.tables)
     if mine.items() <= pipeline.families.items():
         return
     optimistically(
         lambda: _take(pipeline, listing, mine),
-        lambda: Changed(f"the families of tables of dataset {pipeline.name!r} changed all the time; drain again"),
+        lambda: Changed(f"the families of tables of dataset {pipeline.name!r} changed on every attempt. Drain again"),
         again_on=(Changed, ConditionFailed, OutcomeUnknown),
     )
 

@@ -1,7 +1,7 @@
-"""Full loads: begun, looked at, cancelled. What is loaded then, and in which order, is the drain's matter.
+"""Full loads: beginning, status and cancellation. The loading itself, in order, is done by the drain.
 
-A full load begins a new epoch with a snapshot of the source. Everything that the snapshot covers is loaded anew from its stop
-time on, by one write of the manifest, however many windows that are.
+A full load begins a new epoch with a snapshot of the source. One write of the manifest then makes everything that the snapshot
+covers be loaded again from the snapshot's stop time, whatever the number of windows.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ SNAPSHOTS_SHOWN = 5
 
 @dataclass(frozen=True)
 class Snapshot:
-    """A snapshot that has landed. `stop`: when it was taken. `standing`: how it stands with loading."""
+    """A snapshot that has landed. `stop`: the time it was taken. `standing`: its standing for the load."""
 
     item: str
     stop: str
@@ -58,11 +58,10 @@ class Snapshot:
 
 @dataclass(frozen=True)
 class FullStatus:
-    """How a dataset stands with full loads.
+    """The state of a dataset's full loads.
 
-    `mode`, `epoch`, `boundary`: the manifest's. `loading`: the snapshot that is to be loaded now. `needed`: why a full load
-    must be begun, empty where none need be; `remedy`: what comes next then. `snapshots`: the newest that have landed, newest
-    first.
+    `mode`, `epoch`, `boundary`: the manifest's. `loading`: the snapshot whose full load is in progress. `needed`: the reason
+    why a full load is needed, empty if it is not; `remedy`: the next step then. `snapshots`: the newest, newest first.
     """
 
     dataset: str
@@ -78,7 +77,7 @@ class FullStatus:
 
 @dataclass(frozen=True)
 class Begun:
-    """A full load was begun: with which snapshot, in which epoch."""
+    """A full load was begun: its snapshot, its epoch and its boundary."""
 
     key: ItemKey
     epoch: int
@@ -86,57 +85,56 @@ class Begun:
 
 
 def full_feed(pipeline: Pipeline) -> str:
-    """The feed of a dataset's snapshots. Raises Refused for a dataset without."""
+    """Returns the feed of a dataset's snapshots. Raises Refused if the dataset has none."""
     for feed in pipeline.feeds:
         if pipeline.manifest.step(feed, LOAD).order == "full":
             return feed
-    raise Refused(f"dataset {pipeline.name} has no snapshots: there is nothing to load in full")
+    raise Refused(f"dataset {pipeline.name} has no feed of snapshots, so it cannot be loaded in full")
 
 
 def chosen_snapshot(pipeline: Pipeline, item: str) -> ItemKey:
-    """The key of the snapshot meant, by its name, its URI, or as the `latest` one. Raises Refused where there is none."""
+    """Returns the key of a snapshot by its name, its URI, or `latest`. Raises Refused if there is no such snapshot."""
     feed = full_feed(pipeline)
     if item != LATEST:
         key = pipeline.key(item)
         if key.feed != feed:
-            raise Refused(f"{key.name} is no snapshot: a full load is begun with one of feed {feed}")
+            raise Refused(f"{key.name} is not a snapshot. A full load begins with an item of feed {feed}")
         return key
     for found in pipeline.manifest.items(feed, reverse=True):
         if not found.skipped_for(Application(LOAD)):
             return found.key
-    raise Refused(f"dataset {pipeline.name} has no snapshot in hand", Remedy(Action.CAPTURE))
+    raise Refused(f"no snapshot of dataset {pipeline.name} has landed", Remedy(Action.CAPTURE))
 
 
 def begin(
     pipeline: Pipeline, spark: Callable[[], SparkSession], item: str, reason: str, allows: Collection[str] = ()
 ) -> Iterator[Event | Begun]:
-    """Begins a full load, after shredding the snapshot if that is still to be done. Yields what happens, last what was begun.
+    """Begins a full load, after shredding the snapshot if necessary. Yields events, and finally Begun.
 
-    `allows`: what the operator lets this full load do, of `empty` and `shrink`. Raises Refused while another is in progress,
-    where there is no snapshot, for one that cannot be shredded, and for the latest
-    one where that would not help.
+    `allows`: the operator's consents, from `empty` and `shrink`. Raises Refused if a full load is in progress, if there is no
+    such snapshot, if it cannot be shredded, and if the latest snapshot is too old to solve the problem.
     """
     key = chosen_snapshot(pipeline, item)
     if item == LATEST and remedy(pipeline).action is Action.CAPTURE_SNAPSHOT:
         raise Refused(
-            f"{key.name} was taken before what stops the changes ({_to_contain(pipeline)}), so that they would stop there "
-            "again: a newer snapshot is needed. To load this one all the same, name it",
+            f"{key.name} was taken before the problem that stops the changes ({_to_contain(pipeline)}), so they would stop"
+            " there again. Capture a newer snapshot. To load this snapshot anyway, give its name",
             remedy(pipeline),
         )
     state = pipeline.manifest.state(Application(LOAD))
     if state.mode is Mode.FULL_LOAD and state.full:
         raise Refused(
-            f"a full load with {ItemKey.at(key.feed, state.full).name} is in progress: drain, or cancel it",
+            f"a full load with {ItemKey.at(key.feed, state.full).name} is in progress: drain to finish it, or cancel it",
             Remedy(Action.CANCEL_FULL_LOAD),
         )
     if not pipeline.manifest.item(key).processed_by(Application(SHRED)):
         for event in shred_chosen(pipeline, spark, [key]):
             if isinstance(event, PassedOver | Waiting):
-                continue  # the snapshot is not skipped, and nobody is waited for
+                continue  # the snapshot is not skipped, and this does not wait for anybody
             yield event
             if isinstance(event, ItemFailed):
                 raise Refused(
-                    f"{key.name} cannot be shredded, so no full load was begun: {event.failure.message}. Mend that",
+                    f"{key.name} cannot be shredded, so no full load was begun: {event.failure.message}. Correct this first",
                     event.failure.remedy_for(key.name),
                 )
     _refuse_empty(pipeline, key, allows)
@@ -147,11 +145,11 @@ def begin(
 
 
 def _refuse_empty(pipeline: Pipeline, key: ItemKey, allows: Collection[str]) -> None:
-    """Raises Refused for an empty snapshot that nobody lets empty the warehouse. Whether tables shrink, the drain finds."""
+    """Raises Refused for an empty snapshot without consent. The drain checks whether tables shrink."""
     try:
         listing = listing_of(pipeline.manifest.item(key))
     except OutputGone:
-        return  # what the drain says of it helps
+        return  # the drain reports this with its remedy
     full = Full("", (), (), limits=pipeline.source.limits, allows=frozenset(allows))
     try:
         refuse_empty(key.name, listing, full)
@@ -160,9 +158,9 @@ def _refuse_empty(pipeline: Pipeline, key: ItemKey, allows: Collection[str]) -> 
 
 
 def _newest_epoch(pipeline: Pipeline) -> int:
-    """The newest epoch that the warehouse has seen; 0 where it cannot be asked now, as while a drain has it open.
+    """Returns the newest epoch that the warehouse has seen; 0 if it cannot be asked now, for example during a drain.
 
-    Then the fence refuses an epoch that is not new, the full load can be cancelled, and begun again.
+    In that case the fence refuses an old epoch; the full load can then be canceled and begun again.
     """
     try:
         return pipeline.newest_epoch()
@@ -171,27 +169,27 @@ def _newest_epoch(pipeline: Pipeline) -> int:
 
 
 def cancel(pipeline: Pipeline, reason: str) -> Record:
-    """Ends the full load in progress before it is in the warehouse: what was loaded before counts on.
+    """Cancels the full load in progress, before its snapshot is in the warehouse. Earlier loads stay valid.
 
-    Raises Refused where none is in progress, and where the warehouse has the snapshot already; LeaseBusy while a worker loads
-    it; Unavailable where the warehouse cannot be asked.
+    Raises Refused if no full load is in progress, or if the warehouse has the snapshot already; LeaseBusy while a worker loads
+    it; Unavailable if the warehouse cannot be asked.
     """
     feed = full_feed(pipeline)
     if pipeline.manifest.state(Application(LOAD)).mode is not Mode.FULL_LOAD:
-        raise Refused(f"dataset {pipeline.name} is loading nothing in full: there is nothing to cancel")
+        raise Refused(f"dataset {pipeline.name} has no full load in progress: there is nothing to cancel")
     with pipeline.lease(feed, LOAD) as lease:
-        # What a ledger says counts only if it has the believed record: one that was set back may lack the very snapshot.
+        # A ledger counts only if it has the believed record: a warehouse that was set back may lack this very snapshot.
         if found := broken(pipeline, patient=True, snapshots=True):
-            raise Refused(f"whether the snapshot is loaded cannot be told: {found[0].reason}. Let the full load end first")
+            raise Refused(f"it is unknown whether the snapshot is loaded: {found[0].reason}. Let the full load finish first")
         verdict = next(pipeline.manifest.verdicts(lease))
         program = settling_to_cancel(Declared.by(pipeline), verdict) if isinstance(verdict, Abandoned) else None
         if program and (settled := run(program, pipeline, lease)):
-            raise Refused(f"{settled.key.name} is in the warehouse already: the full load is done, and cannot be cancelled")
+            raise Refused(f"{settled.key.name} is in the warehouse already: the full load is done and cannot be canceled")
         return pipeline.manifest.cancel_full_load(lease, reason)
 
 
 def settling_to_cancel(declared: Declared, abandoned: Abandoned) -> Program[Loaded | None]:
-    """The program that ends what was begun to load. What the fence holds a later epoch than, nobody can commit any more."""
+    """The program that ends an interrupted load. If the fence holds a later epoch, nobody can commit it any more."""
     state = yield from ask(ReadState())
     try:
         return (yield from settling(declared, abandoned))
@@ -203,7 +201,7 @@ def settling_to_cancel(declared: Declared, abandoned: Abandoned) -> Program[Load
 
 
 def full_status(pipeline: Pipeline, now: datetime | None = None) -> FullStatus:
-    """How a dataset stands with full loads. Raises Refused for a dataset without snapshots."""
+    """Returns the state of a dataset's full loads. Raises Refused for a dataset without snapshots."""
     feed = full_feed(pipeline)
     step, state = pipeline.manifest.step(feed, LOAD), pipeline.manifest.state(Application(LOAD))
     seen = state.seen_by(step, feed)
@@ -231,7 +229,7 @@ def full_status(pipeline: Pipeline, now: datetime | None = None) -> FullStatus:
 
 
 def why_needed(pipeline: Pipeline, now: datetime) -> str:
-    """Why only a full load helps a dataset on; empty where none is needed, and where one is in progress."""
+    """Returns the reason why a dataset needs a full load; empty if it needs none, or if a full load is in progress."""
     step = pipeline.manifest.step(full_feed(pipeline), LOAD)
     state = pipeline.manifest.state(Application(LOAD))
     if state.mode is Mode.FULL_LOAD:
@@ -241,17 +239,17 @@ def why_needed(pipeline: Pipeline, now: datetime) -> str:
             return f"no snapshot was loaded yet that the windows of {feed} could follow"
         verdict = pipeline.manifest.next(feed, LOAD)
         if stuck := _stuck(verdict):
-            return f"{stuck.key.name} failed, and what it says can only come in with a snapshot"
+            return f"{stuck.key.name} failed, and its changes can only be loaded with a snapshot"
         gap = _gap(pipeline, verdict)
         missing = pipeline.source.time(gap.begins) if gap else None
         kept = pipeline.source.retention
         if gap and missing and kept and now - missing > kept:
-            return f"the window from {gap.begins} on is missing; the source keeps windows for {kept.days} days"
+            return f"the window from {gap.begins} is missing, and the source keeps windows for {kept.days} days only"
     return ""
 
 
 def remedy(pipeline: Pipeline) -> Remedy:
-    """What comes next where a full load is needed: a snapshot must contain what stops a feed it covers."""
+    """Returns the next step if a full load is needed. The snapshot must contain the cause that stops a covered feed."""
     feed = full_feed(pipeline)
     newest = next((one for one in pipeline.manifest.items(feed, reverse=True) if not one.skipped_for(Application(LOAD))), None)
     stop = newest.landed.stop if newest and newest.landed else None
@@ -261,7 +259,7 @@ def remedy(pipeline: Pipeline) -> Remedy:
 
 
 def _to_contain(pipeline: Pipeline) -> str:
-    """Up to when a snapshot must go, so that what it covers goes on behind it; empty where nothing is in the way."""
+    """Returns the earliest stop time of a snapshot that lets the covered feeds continue; empty if nothing stops them."""
     upto = ""
     for feed in pipeline.manifest.step(full_feed(pipeline), LOAD).covers:
         verdict = pipeline.manifest.next(feed, LOAD)
@@ -272,28 +270,28 @@ def _to_contain(pipeline: Pipeline) -> str:
 
 
 def _stuck(verdict: Verdict) -> Item | None:
-    """The item that stops a feed and needs a full load to go on, as one that changes the type of a column."""
+    """Returns the item that stops a feed until a full load, for example because a column changed its type; else None."""
     if isinstance(verdict, Blocked) and verdict.standing is Standing.FAILED and verdict.remedy.action is Action.BEGIN_FULL_LOAD:
         return verdict.item
     return None
 
 
 def _met_a_snapshot(stuck: Item) -> bool:
-    """Whether an item failed for a snapshot that the manifest forgot: it goes on behind any, however old."""
+    """True if an item failed because of a snapshot that the manifest forgot. It then continues after any snapshot."""
     blocker = stuck.blocker()
     return blocker is not None and blocker.data.get("exception") == SnapshotAhead.__name__
 
 
 @dataclass(frozen=True)
 class _Gap:
-    """The stretch of time of which a feed has no window."""
+    """The period for which a feed has no window."""
 
     begins: str
     ends: str
 
 
 def _gap(pipeline: Pipeline, verdict: Verdict) -> _Gap | None:
-    """The gap that blocks a feed; None where none does."""
+    """Returns the gap that blocks a feed; None if none does."""
     if not isinstance(verdict, Blocked) or verdict.standing is not Standing.GAP or verdict.item.landed is None:
         return None
     feed = verdict.item.key.feed

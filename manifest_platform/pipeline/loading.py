@@ -1,11 +1,12 @@
-"""Loading: a shredded item goes into the warehouse, and what a dead worker left on its way there is settled.
+"""Loading: applies a shredded item to the warehouse, and settles the unfinished work of dead workers.
 
-Claim, apply, complete: the manifest is told before and after, and the warehouse's fence and ledger say what happened between.
+Claim, apply, complete: the manifest is written before and after, and the warehouse's fence and ledger show what happened in
+between.
 
-Which request comes next is said by programs, `loading` and `settling`: generators that yield requests and get the answers.
-`load` and `settle` run them against manifest and warehouse; the model checker runs the same programs, with anything between
-two requests that may happen there. A generator cannot be copied, and the checker goes on from each place in many ways: so a
-program rests on nothing but its arguments and its answers, and the checker begins it anew with the answers given so far.
+The programs `loading` and `settling` decide which request comes next: they are generators that yield requests and receive the
+answers. `load` and `settle` run them against manifest and warehouse. The model checker runs the same programs, and lets any
+event happen between two requests. It explores many continuations from each place, and a generator cannot be copied. So a
+program depends only on its arguments and its answers, and the checker replays it with the answers given so far.
 """
 
 from __future__ import annotations
@@ -75,13 +76,15 @@ from manifest_platform.warehouse.rules import is_same_content
 
 
 class GivenUp(Refused):
-    """A full load was given up before it changed anything: it needs an operator's consent. `remedy`: how that is given."""
+    """A full load was given up before it changed anything, because it needs an operator's consent. `remedy`: how to consent."""
 
 
 @dataclass(frozen=True)
 class Declared:
-    """What a dataset declares, as far as loading goes by it: the steps of each feed, tables that no snapshot empties, and the
-    feeds of which a column's changed type goes to a column beside it; what a snapshot may do without consent.
+    """The declarations of a dataset that loading uses.
+
+    `feeds`: the steps of each feed. `keeps`: tables that no snapshot empties. `splits_types`: feeds in which values of another
+    type go to a second column. `limits`: what a snapshot may do without consent.
     """
 
     feeds: Mapping[str, tuple[Step, ...]]
@@ -91,24 +94,23 @@ class Declared:
 
     @classmethod
     def by(cls, pipeline: Pipeline) -> Declared:
-        """What the dataset of a pipeline declares."""
+        """Returns the declarations of a pipeline's dataset."""
         return cls(pipeline.manifest.feeds, pipeline.source.keeps, pipeline.source.splits_types, pipeline.source.limits)
 
     def step(self, feed: str) -> Step:
-        """The step that loads a feed."""
+        """Returns the step that loads a feed."""
         return next(step for step in self.feeds[feed] if step.application.key == LOAD)
 
     def snapshots_of(self, feed: str) -> str | None:
-        """The feed whose snapshots contain a feed's items, if there is such a feed."""
+        """Returns the feed whose snapshots contain a feed's items; None if there is none."""
         return next((other for other in self.feeds if feed in self.step(other).covers), None)
 
 
 def load(pipeline: Pipeline, lease: Lease, ready: Ready) -> Loaded | ItemFailed | ShreddedAgain:
-    """Loads the item that is next: claim, apply, complete.
+    """Loads the next item: claim, apply, complete.
 
-    Raises ConditionFailed if it is not next any more, Fenced and Unavailable (nothing is recorded then: the next
-    holder of the lease settles what was claimed), Unbelieved (the claim is put back), ClaimLost; GivenUp for a snapshot that
-    needs an operator's consent.
+    Raises ConditionFailed if it is no longer next; Fenced and Unavailable (nothing is recorded, and the lease's next holder
+    settles the claim); Unbelieved (the claim is put back); ClaimLost; GivenUp for a snapshot that needs an operator's consent.
     """
     started, requests = time.monotonic(), pipeline.manifest.store.requests
     listing: Listing | OutputGone
@@ -120,7 +122,7 @@ def load(pipeline: Pipeline, lease: Lease, ready: Ready) -> Loaded | ItemFailed 
         try:
             done = run(loading(Declared.by(pipeline), ready, listing), pipeline, lease)
         except NeedsConsent as error:
-            # Given up, and not failed: the changes go on, and nothing waits for the operator's consent.
+            # Given up instead of failed, so that incremental loads continue while the operator decides.
             remedy = consenting(error.consent, ready.item.key.name)
             pipeline.manifest.cancel_full_load(lease, f"given up by itself: {error}")
             raise GivenUp(f"{error}. The full load was given up", remedy) from error
@@ -131,18 +133,18 @@ def load(pipeline: Pipeline, lease: Lease, ready: Ready) -> Loaded | ItemFailed 
 
 
 def settle(pipeline: Pipeline, lease: Lease, abandoned: Abandoned) -> Loaded | None:
-    """Ends what a dead worker had begun to load: completes what the ledger has, fails what it lacks. Raises Unavailable."""
+    """Settles the interrupted load of a dead worker: completes it if the ledger has it, else fails it. Raises Unavailable."""
     with lease.within(_limit(pipeline, lease), f"settling {abandoned.item.key.name}"):
         return run(settling(Declared.by(pipeline), abandoned), pipeline, lease)
 
 
 def _limit(pipeline: Pipeline, lease: Lease) -> timedelta:
-    """How long a load of the lease's feed may take."""
+    """The time limit of a load of the lease's feed."""
     return pipeline.config.limits.of("full" if pipeline.manifest.step(lease.feed, LOAD).order == "full" else "load")
 
 
 def loading(declared: Declared, ready: Ready, listing: Listing | OutputGone) -> Program[Loaded | ItemFailed | ShreddedAgain]:
-    """The program of a load: claim, apply, complete. `listing`: of the item; or that it is gone, so that it is made again."""
+    """The program of a load: claim, apply, complete. `listing`: the item's; or OutputGone, to shred the item again."""
     claim = yield from ask(ClaimNext(ready))
     if isinstance(listing, OutputGone):
         return (yield from ask(SendBack(claim, listing)))
@@ -164,7 +166,7 @@ def loading(declared: Declared, ready: Ready, listing: Listing | OutputGone) -> 
     except CannotLoad as error:
         return (yield from _failed(claim, Failure.of(error, traceback.format_exc())))
     except (Unbelieved, NewerControlTables) as error:
-        yield from ask(PutBack(claim, str(error)))  # no item's fault: the whole warehouse is not what it was
+        yield from ask(PutBack(claim, str(error)))  # not the item's fault: the warehouse as a whole has changed
         raise
     told = () if isinstance(applied, AlreadyApplied) else applied.told
     yield from ask(Complete(claim, loaded_payload(applied.entry, listing.bytes, told), applied.entry.record_id))
@@ -173,13 +175,13 @@ def loading(declared: Declared, ready: Ready, listing: Listing | OutputGone) -> 
 
 
 def settling(declared: Declared, abandoned: Abandoned) -> Program[Loaded | None]:
-    """The program that ends what a dead worker had begun to load, or what got no answer to its COMMIT.
+    """The program that settles an interrupted load: of a dead worker, or one whose COMMIT got no answer.
 
-    The fence is raised to the lease's token first, so that the ledger's answer is final.
+    It first raises the fence to the lease's token, so that the ledger's answer is final.
     """
     key, landed = abandoned.item.key, abandoned.item.landed
     state, step = (yield from ask(ReadState())), declared.step(key.feed)
-    # A snapshot replaces what a warehouse that was set back lacks, so it rests on nothing that came before.
+    # A snapshot replaces everything that a warehouse lacks after it was set back, so it depends on no earlier record.
     believed = None if step.order == "full" else state.feed(key.feed).believed
     yield from above_fence(RaiseFence(state.epoch, believed), state.epoch)
     entry = yield from ask(AskLedger(key.id, _counts_from(state, step, key.feed), believed))
@@ -195,7 +197,7 @@ def settling(declared: Declared, abandoned: Abandoned) -> Program[Loaded | None]
 
 
 def _applied(order: Load) -> Program[Applied | AlreadyApplied]:
-    """Applies a load. A manifest that was set back believes an older record than the fence names: it learns it, and goes on."""
+    """Applies a load. If the manifest was set back, and believes an older record than the fence's, it is corrected first."""
     while True:
         try:
             return (yield from above_fence(Apply(order), order.epoch))
@@ -205,7 +207,7 @@ def _applied(order: Load) -> Program[Applied | AlreadyApplied]:
 
 
 def above_fence(request: Request[Answer], epoch: int) -> Program[Answer]:
-    """Asks under the lease's token, or above the fence's: one with a newer token has outlived the manifest's backup."""
+    """Asks under the lease's token, and again above the fence's if that is newer: its holder outlived the manifest's backup."""
     try:
         return (yield from ask(request))
     except Fenced as fenced:
@@ -216,7 +218,7 @@ def above_fence(request: Request[Answer], epoch: int) -> Program[Answer]:
 
 
 def _counts_from(state: StepState, step: Step, feed: str) -> int:
-    """The epoch from which on what the ledger has of a feed's items counts."""
+    """The epoch from which the ledger's entries of a feed's items count."""
     return state.seen_by(step, feed).serving_epoch
 
 
@@ -226,7 +228,7 @@ def _failed(claim: Claim, failure: Failure) -> Program[ItemFailed]:
 
 
 def _order(declared: Declared, ready: Ready, claim: Claim, listing: Listing) -> Load:
-    """What the warehouse is to apply for a claimed item."""
+    """Returns the order for the warehouse to load a claimed item."""
     state, key, landed = ready.state, ready.item.key, ready.item.landed
     serving_epoch = _counts_from(state, claim.step, key.feed)
     return Load(
@@ -249,22 +251,22 @@ def _order(declared: Declared, ready: Ready, claim: Claim, listing: Listing) -> 
 
 
 def _overlap(ready: Ready, step: Step) -> str:
-    """With what an item's time overlaps, in words; empty where with nothing, or where the order of windows forbids it.
+    """Describes the overlap of an item's time with earlier loads; empty if there is none, or the order of windows forbids it.
 
-    Windows of logs do: the vault's clock is set back, or a day is published again under another stop time.
+    Windows of logs may overlap: the vault's clock was set back, or a day was published again with another stop time.
     """
     landed, feed = ready.item.landed, ready.state.seen_by(step, ready.item.key.feed)
     if step.order != "strict" or step.gap == "contiguous" or landed is None or landed.start is None:
         return ""
     if ready.item.is_late_for(step.application, feed.serving_epoch):
-        return "it came late, behind what was loaded before"
+        return "it came late, after later items were loaded"
     if feed.stop and landed.start < feed.stop:
-        return f"it starts at {landed.start}, and what was loaded before it goes up to {feed.stop}"
+        return f"it starts at {landed.start}, and earlier loads go up to {feed.stop}"
     return ""
 
 
 def _full(declared: Declared, claim: Claim) -> Full | None:
-    """What a snapshot is to the warehouse; None for a directory that is none."""
+    """Returns a snapshot's order for a full load; None for other items."""
     landed = claim.item.landed
     if claim.step.order != "full" or landed is None or landed.stop is None:
         return None  # a snapshot without a stop time is refused before it can be claimed
@@ -275,12 +277,12 @@ def _full(declared: Declared, claim: Claim) -> Full | None:
 
 
 def consenting(consent: str, item: str) -> Remedy:
-    """How an operator lets a full load do what it may not by itself."""
+    """Returns the remedy by which an operator allows a full load that needs consent."""
     return Remedy(Action.ALLOW_EMPTY if consent == EMPTY else Action.ALLOW_SHRINK, item=item)
 
 
 def loaded_payload(entry: LedgerEntry, bytes_loaded: int, told: Sequence[str] = ()) -> Payload:
-    """What a load's Processed says, from the ledger's entry. `told`: what is out of the ordinary about it."""
+    """Returns the payload of a load's Processed record, from the ledger's entry. `told`: notes on the load."""
     applied_at = entry.applied_at.isoformat()
     data = {"rows": entry.rows, "bytes": bytes_loaded, "late": entry.late, "applied_at": applied_at}
     return Payload(OUTPUT, {**data, "told": list(told)} if told else data)
@@ -289,6 +291,6 @@ def loaded_payload(entry: LedgerEntry, bytes_loaded: int, told: Sequence[str] = 
 def _loaded(
     item: Item, entry: LedgerEntry, bytes_loaded: int, already: bool, tables: tuple[Table, ...] = (), told: tuple[str, ...] = ()
 ) -> Loaded:
-    """That an item is loaded, without what it took."""
+    """Returns the event of a loaded item, without seconds and requests."""
     lag = max(0.0, (entry.applied_at - item.records[0].timestamp).total_seconds())
     return Loaded(item.key, entry.rows, bytes_loaded, 0.0, lag, 0, entry.late, already, tables, entry.epoch, told)

@@ -1,9 +1,9 @@
-"""Merging: what was shredded since, small objects to merged ones, closed, switched and published, in one run.
+"""Merging: registers newly shredded objects, merges small objects, and closes, switches and publishes partitions, in one run.
 
-Belongs here: one run of a merge worker, from the commits that are not registered yet to the catalog. What may be merged, and
-what a merge changes, is in `merging`.
+Belongs here: a run of a merge worker, from the commits that are not registered yet to the catalog. The rules on what may be
+merged, and the effect of a merge, are in `merging`.
 
-A run is one process with at most one Spark session, and one Spark job for all partitions that are due.
+A run is one process with at most one Spark session, and one Spark job for all partitions that are due, up to a limit.
 """
 
 from __future__ import annotations
@@ -77,12 +77,12 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 JOBS_AT_ONCE = 64
-"""Partitions that one Spark job merges, at most."""
+"""The maximum number of partitions that one Spark job merges."""
 
 
 @dataclass(frozen=True)
 class MergeBudget:
-    """How much one run may do: so many partitions merged; and seconds, after which no new Spark job is begun."""
+    """The limits of a run: partitions merged; and seconds, after which no new Spark job begins."""
 
     partitions: int | None = None
     seconds: float | None = None
@@ -90,7 +90,7 @@ class MergeBudget:
 
 @dataclass(frozen=True)
 class MergeStarted:
-    """A Spark job begins: so many ranges of so many partitions, from so many objects of so many bytes."""
+    """A Spark job begins. It merges this number of ranges, partitions, small objects and bytes."""
 
     ranges: int
     partitions: int
@@ -103,9 +103,9 @@ MergeEvent = Registration | MergeStarted | FinishedJob
 
 @dataclass
 class MergeReport:
-    """What a run did and why it stopped.
+    """The totals of a run, and the reason why it stopped.
 
-    `commits`, `objects`: registered. `closed`: partitions, before the merge. `bytes_in`, `bytes_out`: read and written.
+    `commits`, `objects`: registered. `closed`: partitions closed before the merge. `bytes_in`, `bytes_out`: read and written.
     """
 
     commits: int = 0
@@ -123,7 +123,7 @@ class MergeReport:
     published: PublishReport | None = None
 
     def count(self, event: MergeEvent) -> None:
-        """Adds what happened."""
+        """Adds an event to the totals."""
         if isinstance(event, Registration):
             self.commits += not event.known
             self.objects += event.objects
@@ -136,14 +136,12 @@ class MergeReport:
 
 
 class Merging:
-    """Merging of one dataset, as it is configured: its inventory, its profile, its catalog. Raises Refused if it is not."""
+    """The configured merging of one dataset: its inventory, profile and catalog. Raises Refused if it is not merged."""
 
     def __init__(self, pipeline: Pipeline, clock: Callable[[], datetime] = lambda: datetime.now(UTC)):
         config = pipeline.dataset.merge
         if config is None:
-            raise Refused(
-                f"dataset {pipeline.name} is not merged: give it a part `merge` with an `output` in the configuration"
-            )
+            raise Refused(f"dataset {pipeline.name} is not merged: add `merge` with an `output` to it in the configuration")
         self.pipeline, self.config, self.clock = pipeline, config, clock
         self.inventory = Inventory(
             pipeline.manifest.store, pipeline.name, pipeline.holder, clock, config.max_attempts, pipeline.run_id
@@ -152,7 +150,7 @@ class Merging:
 
     @property
     def profile(self) -> Profile:
-        """The habits of the configured profile, with what is configured beside it."""
+        """The configured profile, with the settings that override it."""
         profile, config = PROFILES[self.config.profile], self.config
         changes = {
             "interval": config.interval_seconds,
@@ -163,40 +161,40 @@ class Merging:
 
     @property
     def rules(self) -> Rules:
-        """How objects are taken in."""
+        """The rules by which objects are registered."""
         return STRICT_RULES if self.config.profile == "strict" else Rules()
 
     def table(self, key: str) -> TableSettings:
-        """What is configured of a table, by the name that shredding gives it."""
+        """Returns the configured settings of a table, by the name that shredding gives it."""
         return table_settings(key, self.pipeline.name, self.config, self.profile, self.pipeline.source.time_column(key))
 
     def sync(self) -> None:
-        """Brings the tables that the inventory knows up to their configuration; writes nothing if they are so already."""
+        """Updates the tables in the inventory to match the configuration. Writes nothing if they match already."""
         for table in self.inventory.tables():
             settings = self.table(table.key)
             if not table.dropped and synced(table, settings, self.clock()) != table:
                 self.inventory.sync_table(settings)
 
     def catalog(self) -> Catalog:
-        """The configured catalog."""
+        """Opens the configured catalog."""
         return open_catalog(self.config.catalog, self.inventory)
 
     @property
     def reader(self) -> Reader:
-        """Reads what is published."""
+        """A reader of what is published."""
         return Reader(self.inventory, listed=self.config.delayed == "at_once")
 
     @property
     def grace(self) -> timedelta:
-        """How long after its day ends a partition is still open."""
+        """The time after the end of its day for which a partition stays open."""
         return timedelta(seconds=self.profile.close_grace)
 
     def is_over(self, table: MergedTable, partition: Partition) -> bool:
-        """Whether a partition's day has ended in its table's zone, so long ago that it may be closed."""
+        """True if a partition's day ended in its table's zone at least `grace` ago, so that it may be closed."""
         return is_over(partition.date, table.zone, self.grace, self.clock())
 
     def invisible_since(self, partition: Partition) -> datetime | None:
-        """When the oldest object came that readers do not see yet; None if they see all that there is."""
+        """The time at which the oldest object arrived that readers do not see yet; None if they see all objects."""
         if partition.current == NEW:
             return partition.create_time if partition.live.objects else None
         if partition.last_live is None or (partition.switched and self.config.delayed == "at_once"):
@@ -206,13 +204,13 @@ class Merging:
         return unseen.registered if unseen else None
 
     def longest_invisible(self, table: str) -> timedelta:
-        """How long readers may not see an object: as configured, else twice the table's interval and some minutes."""
+        """The time for which readers may not see an object: as configured, else twice the table's interval and 5 minutes."""
         if self.config.invisible_seconds is not None:
             return timedelta(seconds=self.config.invisible_seconds)
         return timedelta(seconds=2 * self.table(table).interval, minutes=5)
 
     def publish(self, verify: bool = False) -> PublishReport:
-        """Closes, switches and publishes what is due, of tables as they are configured now."""
+        """Closes, switches and publishes the partitions that are due, after updating tables to match the configuration."""
         self.sync()
         settings = PublishSettings(
             output=self.output,
@@ -227,7 +225,7 @@ class Merging:
 
 
 def table_settings(key: str, dataset: str, config: MergeSettings, profile: Profile, time_column: str | None) -> TableSettings:
-    """What is configured of a table: its own, else the dataset's, else the profile's. `time_column`: what its source says."""
+    """Returns a table's settings: its own, else the dataset's, else the profile's. `time_column`: as its source declares."""
     own = config.tables.get(key, MergeTableSettings())
     name, schema = own.name or key, own.schema_name or dataset
     return TableSettings(
@@ -249,11 +247,11 @@ def merge(
     budget: MergeBudget = MergeBudget(),
     asked: Collection[PartitionName] = (),
 ) -> Generator[MergeEvent | MergeReport]:
-    """Registers what was shredded, merges what is due, and closes, switches and publishes, until nothing is due.
+    """Registers shredded objects, merges partitions that are due, and closes, switches and publishes, until nothing is due.
 
-    `asked`: partitions that are merged now, to their last object, closed or not, and no others. Yields what happens as it
-    happens, and last a MergeReport with the totals and why it stopped. `spark` is called only if something is to be merged.
-    Raises what neither the manifest nor the storage foresees.
+    `asked`: only these partitions are merged, immediately and completely, closed or not. Yields events as they happen, and
+    finally a MergeReport with the totals and the reason for stopping. `spark` is called only if something must be merged.
+    Raises errors that neither the manifest nor the storage foresees.
     """
     report = MergeReport()
     store = merging.pipeline.manifest.store
@@ -290,11 +288,11 @@ def _merge(
     merging.sync()
     try:
         yield from register(merging)
-    except OutputGone as error:  # what is registered is merged and shown all the same
-        report.stop, report.reason = Stop.BLOCKED, f"nothing more is registered: {error}"
+    except OutputGone as error:  # registered objects are merged and published nevertheless
+        report.stop, report.reason = Stop.BLOCKED, f"no further objects are registered: {error}"
         if error.remedy and shred_again(merging.pipeline, merging.pipeline.key(error.remedy.item), error.what):
-            report.reason = f"nothing more is registered now: {error.what}; {error.remedy.item} is shredded again, by itself"
-    yield from merging.inventory.requeue(datetime.now(UTC))  # whether a worker is alive is no matter of a pretended time
+            report.reason = f"no further objects are registered now: {error.what}. {error.remedy.item} is shredded again"
+    yield from merging.inventory.requeue(datetime.now(UTC))  # leases of workers are judged by the real time
     if not merging.profile.two_runs:
         report.closed = _close(merging)
     for table, day in asked:
@@ -320,13 +318,13 @@ def _merge(
 
 
 def register(merging: Merging) -> Iterator[Registration]:
-    """Registers the objects of the commits that are not registered yet, in their order. Raises Unavailable, Refused."""
+    """Registers the objects of commits that are not registered yet, in order. Raises Unavailable, Refused."""
     inventory, pipeline = merging.inventory, merging.pipeline
     known: set[str] | None = None
     for commit in pipeline.manifest.commits(after=inventory.cursor()):
         item = pipeline.manifest.item(commit.key)
         made = item.processed_by(Application(SHRED))
-        if made is None or made.record_id != commit.record_id:  # it is shredded again: another commit brings its objects
+        if made is None or made.record_id != commit.record_id:  # it was shredded again: a later commit has its objects
             yield inventory.register(CommittedObjects(commit.number, commit.key.id, {}, {}), merging.rules)
             continue
         listing = listing_of(item)
@@ -344,7 +342,7 @@ def register(merging: Merging) -> Iterator[Registration]:
 
 
 def _close(merging: Merging) -> int:
-    """Closes what is over before anything is merged, so that its last objects are merged by this run; says how many."""
+    """Closes partitions whose day is over before the merge, so that this run merges their last objects. Returns the number."""
     count = 0
     tables = {table.key: table for table in merging.inventory.tables() if table.enabled and not table.dropped}
     for partition in merging.inventory.open_partitions():
@@ -357,7 +355,7 @@ def _close(merging: Merging) -> int:
 
 @contextmanager
 def worker(merging: Merging) -> Generator[Lease]:
-    """The lease of a worker, in the first slot that is free. Raises LeaseBusy if none is."""
+    """Yields the lease of a worker, in the first free slot. Raises LeaseBusy if there is none."""
     manifest, duration = merging.pipeline.manifest, timedelta(seconds=merging.pipeline.config.lease.seconds)
     busy: LeaseBusy | None = None
     for slot in range(merging.config.workers):
@@ -373,12 +371,12 @@ def worker(merging: Merging) -> Generator[Lease]:
         raise busy
 
 
-# The jobs of one Spark job
+# The merge jobs of a Spark job
 
 
 @dataclass(frozen=True)
 class _Work:
-    """A claimed job, and what is to become of its partition."""
+    """A claimed job with its table and its plan."""
 
     claimed: Claimed
     table: MergedTable
@@ -390,7 +388,7 @@ class _Work:
 
 
 def plan_of(merging: Merging, partition: Partition, table: MergedTable, early: bool = False) -> Plan:
-    """What a merge of a partition would do now. `early`: to its last object, closed or not."""
+    """Returns the plan of a merge of a partition now. `early`: completely, closed or not."""
     profile = merging.profile
     tail = merging.inventory.tail(partition)
     objects = merging.inventory.small_objects(table.key, partition.date, after=partition.upper, limit=profile.max_objects + 1)
@@ -400,20 +398,20 @@ def plan_of(merging: Merging, partition: Partition, table: MergedTable, early: b
 def _do_each(
     merging: Merging, lease: Lease, spark: Callable[[], SparkSession], claimed: Sequence[Claimed], early: bool
 ) -> Iterator[MergeEvent]:
-    """Does claimed jobs in one Spark job; each that died or failed before in its own, so that it takes no other along."""
+    """Does claimed jobs in one Spark job, except those that died or failed before: each has its own, to protect the others."""
     fresh = [one for one in claimed if not one.job.attempts]
     groups = [fresh, *([one] for one in claimed if one.job.attempts)]
     left = {one.job.id: one for one in claimed}
     try:
         for group in filter(None, groups):
             yield from _do(merging, lease, spark, group, early, left)
-    except BaseException as end:  # whoever interrupts, and a Spark that does not start, is no fault of the jobs
+    except BaseException as end:  # an interrupt, or a Spark that does not start, is not the fault of the jobs
         places = ", ".join(f"{one.job.table} {one.job.date}" for one in left.values())
         for one in left.values():
             with contextlib.suppress(Refused, StoreError):
                 merging.inventory.give_back(one.job)
         if left and not isinstance(end, Exception):
-            end.add_note(f"the merge of {places} was put back, no attempt is counted")
+            end.add_note(f"the merge of {places} was put back, and no attempt is counted")
         raise
 
 
@@ -425,7 +423,7 @@ def _do(
     early: bool,
     left: dict[str, Claimed],
 ) -> Iterator[MergeEvent]:
-    """Does claimed jobs in one Spark job, and ends each of them by itself; `left` are those that are not ended."""
+    """Does claimed jobs in one Spark job, and ends each separately. `left`: the jobs that are not ended yet."""
     from manifest_platform.merging.kernel import MergeTask
     from manifest_platform.merging.spark_job import MergeFailure, merge_all
     from manifest_platform.shred.batch import works
@@ -435,7 +433,7 @@ def _do(
     for one in claimed:
         table = merging.inventory.table(one.job.table)
         if table is None or table.dropped:
-            del left[one.job.id]  # its job went with it
+            del left[one.job.id]  # the job was dropped with its table
             continue
         planned = plan_of(merging, one.partition, table, early) if table.enabled else Plan((), False, "it is disabled")
         work.append(_Work(one, table, planned))
@@ -475,7 +473,7 @@ def _do(
 
 
 def _end(merging: Merging, work: _Work, results: Sequence[Merged | MergeFailure]) -> FinishedJob:
-    """Ends a job: what was merged, up to the first range that failed, is committed; the others are left over.
+    """Ends a job: commits the merged ranges up to the first failure, and leaves the others over.
 
     Raises JobLost.
     """
@@ -504,13 +502,13 @@ def _end(merging: Merging, work: _Work, results: Sequence[Merged | MergeFailure]
 
 
 def _shred_again(merging: Merging, work: _Work) -> Iterator[str]:
-    """Has the items shredded again whose objects are lost, by themselves; says which."""
+    """Sends items whose objects are lost to be shredded again. Yields a sentence for each."""
     pipeline = merging.pipeline
     for found in (one for planned in work.ranges for one in planned.objects):
         problem = object_problem(found.uri, found.bytes)
         key = pipeline.item_of(found.uri) if problem else None
         if key and shred_again(pipeline, key, problem):
-            yield f"{key.name} is shredded again, by itself"
+            yield f"{key.name} is shredded again automatically"
 
 
 def _range(job: RunningJob, planned: PlannedRange, merged: Merged) -> Range:

@@ -1,7 +1,7 @@
-"""Outputs that assets read and make: one way to read what is committed and current, one way to commit.
+"""Outputs of assets: reading the committed and current output, and committing a new output.
 
-Belongs here: what an asset's output consists of, be it a stage of the platform's or an asset of a user's own, and the commit of
-the latter, in the manifest's order where a step of the asset's name is declared with one.
+Belongs here: the content of an asset's output, for stages of the platform and for users' own assets, and the commit of a user's
+asset. The commit follows the manifest's order if a step with the asset's name is declared with an order.
 """
 
 from __future__ import annotations
@@ -35,23 +35,23 @@ from manifest_platform.remedies import Action, Remedy
 from manifest_platform.sources.source import LOAD, SHRED, Stage
 
 _STAGES = {str(Stage.SHREDDED): (SHRED,), str(Stage.WAREHOUSE): (LOAD, SHRED)}
-"""Of each stage, whose work its output is. What was loaded is read as it was shredded."""
+"""The steps whose work is the output of each stage. Loaded items are read as they were shredded."""
 PATIENCE_SECONDS = 30.0
-"""How long a commit waits for others of its asset: each takes some requests to the manifest, and no more."""
+"""The time for which a commit waits for other commits of its asset. Each takes only a few requests to the manifest."""
 
 
 @dataclass(frozen=True)
 class Read:
-    """What is read of an asset's output for an item: the Parquet files, and the records that name them."""
+    """The output of an asset for an item: the Parquet files, and the records that name them."""
 
     uris: tuple[str, ...]
     records: tuple[Made, ...]
 
 
 def read_output(outputs: Outputs, key: ItemKey, asset: str, table: str) -> Read:
-    """The current output of an asset for an item, by its name below dataset and feed: of a stage, that of a table.
+    """Reads the current output of an asset for an item. `asset`: its name below dataset and feed. `table`: only for a stage.
 
-    Raises NotCurrent where it is not done or superseded, OutputGone.
+    Raises NotCurrent if the output is not done or superseded, OutputGone.
     """
     records = current_records(outputs, key, asset)
     uris = listing_of(outputs.item(key)).uris(table) if asset in _STAGES else [records[0].data["prefix"]]
@@ -59,27 +59,27 @@ def read_output(outputs: Outputs, key: ItemKey, asset: str, table: str) -> Read:
 
 
 def current_records(outputs: Outputs, key: ItemKey, asset: str) -> list[Record]:
-    """The records that an asset's current output for an item rests on. Raises NotCurrent, Refused for a name that is taken."""
+    """Returns the records of an asset's current output for an item. Raises NotCurrent, Refused for a reserved name."""
     _refuse_taken(asset)
     return [outputs.current(key, Application(name)) for name in _STAGES.get(asset, (asset,))]
 
 
 def declared_step(pipeline: Pipeline, feed: str, asset: str) -> Step | None:
-    """The step of an asset's name, where the configuration declares one. Raises Refused for a step of the platform's."""
+    """Returns the declared step with an asset's name; None if there is none. Raises Refused for a step of the platform."""
     _refuse_taken(asset)
     return next((step for step in pipeline.manifest.steps(feed) if step.application.key == asset), None)
 
 
 def _refuse_taken(asset: str) -> None:
-    """Raises Refused for an asset that is called as a step of the platform's, whose work it would claim to have done."""
+    """Raises Refused for an asset with the name of a platform step, whose work it would claim to have done."""
     if asset in (SHRED, LOAD):
-        raise Refused(f"no asset may be called {asset!r}: that is a step of the platform's. Give it another key")
+        raise Refused(f"no asset may be called {asset!r}, because a step of the platform has this name. Choose another key")
 
 
 def in_turn(pipeline: Pipeline, keys: Collection[ItemKey], asset: str) -> Sequence[ItemKey]:
-    """The chosen items in the order in which an asset's outputs are committed.
+    """Returns the chosen items in the order in which an asset's outputs are committed.
 
-    Raises OutOfOrder where a strict step is declared for it, and what is not chosen comes before one of them; Refused for one
+    Raises OutOfOrder if the asset's step is strict and an item that was not chosen precedes a chosen item; Refused for an item
     that the step passes over.
     """
     feed = next(iter(keys)).feed
@@ -87,7 +87,7 @@ def in_turn(pipeline: Pipeline, keys: Collection[ItemKey], asset: str) -> Sequen
     if step is None or step.order != "strict":
         return sorted(keys)
     with _lease(pipeline, step, feed) as lease:
-        choose(pipeline, lease, None)  # what a worker that died has left is ended
+        choose(pipeline, lease, None)  # ends the claims of dead workers
         standings = {key: _standing(pipeline, key, step) for key in sorted(keys)}
         for key, judged in standings.items():
             if judged.standing in PASSED - {Standing.DONE}:
@@ -98,10 +98,10 @@ def in_turn(pipeline: Pipeline, keys: Collection[ItemKey], asset: str) -> Sequen
 
 
 def commit_output(pipeline: Pipeline, key: ItemKey, asset: str, prefix: str, rows: int, made_from: Iterable[Made]) -> Record:
-    """Commits an asset's output for an item: at once; under the lease of the step of the asset's name, where one is declared.
+    """Commits an asset's output for an item. If a step with the asset's name is declared, this happens under its lease.
 
-    What the step has done already is made anew in its place. Raises OutOfOrder for an item that is not next for a strict step,
-    NotCurrent where something that the output was made from was superseded meanwhile, Refused for a blocked item.
+    Work that the step has done already is replaced. Raises OutOfOrder for an item that is not next for a strict step,
+    NotCurrent if an input of the output was superseded meanwhile, Refused for a blocked item.
     """
     made = tuple(made_from)
     application, payload = Application(asset), Payload(OUTPUT, {"prefix": prefix, "rows": rows})
@@ -110,7 +110,7 @@ def commit_output(pipeline: Pipeline, key: ItemKey, asset: str, prefix: str, row
         return pipeline.manifest.commit_output(key, application, payload, made)
     _check_waits(pipeline, step, made)
     with _lease(pipeline, step, key.feed) as lease:
-        verdict = choose(pipeline, lease, None) if step.ordered else None  # what a worker that died has left is ended first
+        verdict = choose(pipeline, lease, None) if step.ordered else None  # first ends the claims of dead workers
         if _standing(pipeline, key, step).standing is Standing.DONE:
             return pipeline.manifest.commit_output(key, application, payload, made)
         if step.ordered:
@@ -124,7 +124,7 @@ def commit_output(pipeline: Pipeline, key: ItemKey, asset: str, prefix: str, row
 
 
 def _check_waits(pipeline: Pipeline, step: Step, made: Iterable[Made]) -> None:
-    """Raises Refused where an output was made from what belongs to an epoch, and its step would not begin anew with that."""
+    """Raises Refused if an output depends on the work of an epoch, and its step would not follow a new epoch."""
     declared = {one.application.key: one for steps in pipeline.manifest.feeds.values() for one in steps}
     waits, left = set(), list(step.upstream)
     while left:
@@ -134,8 +134,9 @@ def _check_waits(pipeline: Pipeline, step: Step, made: Iterable[Made]) -> None:
         if one.epoch is not None and not waits & {one.application, LOAD}:
             upstream = one.application if one.application in declared else LOAD
             raise Refused(
-                f"{step.application.key} was made from what {one.application} did in epoch {one.epoch}, and its step does not"
-                f" wait for that: add {upstream} to its upstream, in the configuration under datasets.{pipeline.name}.steps"
+                f"{step.application.key} was made from the output of {one.application} in epoch {one.epoch}, and its step does"
+                f" not wait for that: add {upstream} to its upstream in the configuration, under"
+                f" datasets.{pipeline.name}.steps"
             )
 
 
@@ -146,7 +147,7 @@ def _standing(pipeline: Pipeline, key: ItemKey, step: Step) -> Judgement:
 
 @contextmanager
 def _lease(pipeline: Pipeline, step: Step, feed: str) -> Generator[Lease]:
-    """The step's lease; another's is waited for a while. Raises LeaseBusy."""
+    """Yields the step's lease, after waiting a while for another holder. Raises LeaseBusy."""
     deadline = time.monotonic() + PATIENCE_SECONDS
     while True:
         try:

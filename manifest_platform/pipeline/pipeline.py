@@ -1,7 +1,7 @@
-"""A dataset, opened: its source, manifest and warehouse, and how its items, folders and leases are named.
+"""An open dataset: its source, manifest and warehouse, and the names of its items, folders and leases.
 
-Belongs here: what all work on a dataset shares. Each kind of work is a module of functions over a Pipeline: `discovery`,
-`shredding`, `loading`.
+Belongs here: the parts that all work on a dataset shares. Each kind of work is a module of functions on a Pipeline, such as
+`discovery`, `shredding` and `loading`.
 """
 
 from __future__ import annotations
@@ -47,15 +47,15 @@ if TYPE_CHECKING:
 _OTHER_WORK = tuple(
     (Application(name), place) for name, place in (("merge", "0"), ("publish", "catalog"), ("upkeep", "objects"))
 )
-"""The leases of merging, by their names: whether a dataset is merged may change, and merging is loaded by who merges."""
+"""The leases of merging by name. They are listed because merging may be disabled, and importing it is expensive."""
 
 
 class Pipeline:
     """A dataset's source, manifest and warehouse. Close it after use.
 
-    `run_id` is the run that every record and lease names: the orchestrator's, or a new one where none is named; `author` names
-    who is behind an operator's command. Raises InvalidRunId.
-    `store`: the manifest's, where it is open already; it stays open. `clock`: tells the time in UTC, here and to the manifest.
+    `run_id`: the run that every record and lease names: the orchestrator's, or by default a new id. `author`: the author of
+    records, for commands of an operator. `store`: the manifest's, if it is open already; it stays open. `clock`: returns the
+    time in UTC, here and for the manifest. Raises InvalidRunId.
     """
 
     def __init__(
@@ -71,7 +71,7 @@ class Pipeline:
         self.dataset = config.datasets[dataset]
         for folder in config.manifest.schemas:
             register_folder(Path(folder))
-        self.families: dict[str, str] = {}  # of tables, as far as this process has seen
+        self.families: dict[str, str] = {}  # the families of tables, as far as this process has read them
         self._stack = ExitStack()
         if store is None:
             store = config.manifest.open()
@@ -97,11 +97,11 @@ class Pipeline:
 
     @property
     def feeds(self) -> tuple[str, ...]:
-        """The feeds that the platform shreds and loads, in the order in which a drain does; the manifest may have others."""
+        """The feeds that the platform shreds and loads, in the order of a drain. The manifest may have more."""
         return self.source.feeds
 
     def close(self) -> None:
-        """Gives connections back."""
+        """Closes the connections."""
         self._stack.close()
 
     def __enter__(self) -> Pipeline:
@@ -112,17 +112,17 @@ class Pipeline:
 
     @property
     def run_id(self) -> str:
-        """The run that every record and lease names which is written here."""
+        """The run that every record and lease written here names."""
         return self.manifest.run_id
 
     @property
     def holder(self) -> str:
-        """Who holds the leases that this process takes."""
+        """The holder named in the leases that this process takes."""
         return f"{operator_name()}@{socket.gethostname()}:{os.getpid()}"
 
     @cached_property
     def warehouse(self) -> Warehouse:
-        """The dataset's tables in the warehouse; connects at first use."""
+        """The dataset's tables in the warehouse. Connects at first use."""
         from manifest_platform.warehouse.apply import open_warehouse
 
         warehouse = open_warehouse(self.config.warehouse, self.name)
@@ -130,7 +130,7 @@ class Pipeline:
         return warehouse
 
     def newest_epoch(self) -> int:
-        """The newest epoch that the warehouse's fence has seen, without waiting for who has it open. Raises WarehouseError."""
+        """Returns the newest epoch in the warehouse's fence, without waiting for a lock. Raises WarehouseError."""
         from manifest_platform.warehouse.apply import open_warehouse
 
         if "warehouse" in self.__dict__:
@@ -139,7 +139,7 @@ class Pipeline:
             return reader.newest_epoch()
 
     def applied_at(self, key: ItemKey, since_epoch: int) -> datetime | None:
-        """When the warehouse applied an item, by its ledger, without waiting for who has it open. Raises WarehouseError."""
+        """Returns the time at which the ledger has an item as applied, without waiting for a lock. Raises WarehouseError."""
         from manifest_platform.warehouse.apply import open_warehouse
 
         with contextlib.closing(open_warehouse(self.config.warehouse, self.name, read_only=True, patience=0.1)) as reader:
@@ -149,7 +149,7 @@ class Pipeline:
             return None
 
     def key(self, item: str) -> ItemKey:
-        """The key of an item named by its name or URI. Raises Refused for a name that is none or is of several, UnknownItem."""
+        """Returns the key of an item by its name or URI. Raises Refused for an invalid or ambiguous name, UnknownItem."""
         if known := self.registered_as(item):
             return known
         text = item.rstrip("/")
@@ -174,11 +174,11 @@ class Pipeline:
                 if named == meant[-1] and not found:
                     raise
         if len(found) > 1:
-            raise Refused(f"{item!r} may be {' or '.join(key.name for key in found)}: name its feed")
+            raise Refused(f"{item!r} may be {' or '.join(key.name for key in found)}. Name its feed too")
         return found[0]
 
     def registered_as(self, id_: str) -> ItemKey | None:
-        """The key of an item that a program registered under an id; None where none did."""
+        """Returns the key of an item that a program registered under an id; None if there is none."""
         with contextlib.suppress(InvalidKey):
             check_key_text("item id", id_)
             found = (self.manifest.registered_as(feed, id_) for feed in self.source.registered)
@@ -186,20 +186,20 @@ class Pipeline:
         return None
 
     def folder(self, key: ItemKey) -> str:
-        """The URI of the folder below which the attempts at an item write."""
+        """Returns the URI of the folder for the attempts at an item."""
         return f"{self.folder_root}/{folder_name(key)}"
 
     @property
     def folder_root(self) -> str:
-        """The URI of the folder that holds those of all items."""
+        """The URI of the folder that contains the folders of all items."""
         return f"{storage.as_uri(self.dataset.shred.output)}/{self.name}"
 
     def meant_by(self, folder: str) -> list[Named]:
-        """The items that such a folder may be of, by its name."""
+        """Returns the items to which a folder of this name may belong."""
         return self.source.named(folder.replace(".", "/", 1))
 
     def item_of(self, uri: str) -> ItemKey | None:
-        """The item whose attempt wrote an object, by the object's URI; None where no item did."""
+        """Returns the item whose attempt wrote an object, by the object's URI; None if there is none."""
         folder = uri.removeprefix(f"{self.folder_root}/").partition("/")[0]
         for named in self.meant_by(folder) if uri.startswith(f"{self.folder_root}/") else ():
             with contextlib.suppress(Refused):
@@ -207,23 +207,23 @@ class Pipeline:
         return None
 
     def lease(self, feed: str, application: str) -> Lease:
-        """The lease of a step on a feed, kept alive while a `with` block runs. Raises LeaseBusy."""
+        """Returns the lease of a step on a feed. A `with` block keeps it alive. Raises LeaseBusy."""
         return self.manifest.acquire(feed, application, self.holder, timedelta(seconds=self.config.lease.seconds))
 
     def fail(self, claim: Claim, failure: Failure) -> ItemFailed:
-        """Records that the attempt at a claimed item failed."""
+        """Records the failure of an attempt at a claimed item."""
         self.manifest.fail(claim, failure)
         return ItemFailed(claim.item.key, claim.step.application.key, failure)
 
 
 def folder_name(key: ItemKey) -> str:
-    """What the folder is called below which the attempts at an item write: one level, whatever the item's name has."""
+    """Returns the name of the folder for the attempts at an item. It is one level deep, even if the item's name has two."""
     return key.name.replace("/", ".", 1)
 
 
 def operator_name() -> str:
-    """The name of the user behind this process; `uid 1001` where the system knows none for the number, as in containers."""
+    """Returns the user of this process; `uid 1001` if the system has no name for the number, as in containers."""
     try:
         return getpass.getuser()
-    except (KeyError, OSError):  # until Python 3.12, and from 3.13 on
+    except (KeyError, OSError):  # KeyError up to Python 3.12, OSError from 3.13
         return f"uid {os.getuid()}"

@@ -1,8 +1,9 @@
-"""A step's work done by a program of any language: claimed, kept alive, run, and ended as its exit code says.
+"""A step's work done by a program in any language: the item is claimed, the program runs, and its exit code ends the claim.
 
-Belongs here: the steps that a dataset's configuration declares beside shred and load. Such a step has no ledger that could
-say whether a worker that died had finished: what it left is failed as `lease_expired` and tried again, so a program may meet an
-item twice and must not mind (at least once). The claim's record id and token, which it is told, tell attempts apart.
+Belongs here: the steps that a dataset's configuration declares besides shred and load. Such a step has no ledger that could
+tell whether a dead worker had finished. Its claim is failed as `lease_expired` and tried again, so a program may receive an
+item twice and must be idempotent (at least once). The program receives the claim's record id and token, which identify the
+attempt.
 """
 
 from __future__ import annotations
@@ -71,26 +72,26 @@ from manifest_platform.sources.source import LOAD, SHRED
 log = logging.getLogger(__name__)
 
 TEMPORARY_FAILURE = 75
-"""The exit code (EX_TEMPFAIL) of a program that met a passing fault: it is tried again, as often as the policy allows."""
+"""The exit code (EX_TEMPFAIL) by which a program reports a transient error: it is retried as often as the policy allows."""
 KILL_AFTER_SECONDS = 10.0
-"""How long a program may take to end once it is told to."""
+"""The time that a program has to end after SIGTERM."""
 QUIET_SECONDS, REST_SECONDS = 1.0, 30.0
-"""How long nothing is read of an ended program's stderr, and how long it is read at most, until what is left of it is left."""
+"""Reading an ended program's stderr stops after QUIET_SECONDS without output, and after REST_SECONDS in any case."""
 ERROR_LINES, LINE_CHARACTERS, MESSAGE_CHARACTERS = 40, 65_536, 1500
 LONGEST_ID, LONGEST_SORT = 700, 100
-"""Characters of an item's id and sort key, so that every store's keys hold them."""
+"""The maximum characters of an item's id and sort key, so that they fit into every store's keys."""
 _URI = re.compile(r"[a-z][a-z0-9+.-]*:[^\s]+")
 _PREFIX = "MANIFEST_PLATFORM_"
 SAFE = (
     *("PATH", "HOME", "USER", "LOGNAME", "SHELL", "TERM", "LANG", "LANGUAGE", "LC_*", "TZ", "TMPDIR"),
     *("MANIFEST_PLATFORM_CONFIG", spool.VARIABLE),
 )
-"""The variables of the environment that every program gets: no secret is called so. `*` stands for any end."""
+"""The environment variables that every program receives. None of them holds a secret. `*` stands for any ending."""
 
 
 @dataclass(frozen=True)
 class Ran:
-    """A program has run: how its claim ended, and its exit code (None: it could not be started)."""
+    """The result of a program: the record that ended its claim, and its exit code (None: it could not be started)."""
 
     key: ItemKey
     record: Record
@@ -98,10 +99,9 @@ class Ran:
 
 
 class Program:
-    """A program in a process group of its own, in this environment and no other. Its stderr passes through, made clean, and its
-    end is kept.
+    """A program in its own process group, with exactly this environment. Its stderr is cleaned and passed on, and its end kept.
 
-    `pass_on` and `end` may be called from other threads and from signal handlers. `interrupted`: whether it was told to end.
+    `pass_on` and `end` may be called from other threads and from signal handlers. `interrupted`: true if it was told to end.
     """
 
     def __init__(self, command: Sequence[str], environment: dict[str, str], output: int | IO[Any] | None = None):
@@ -126,35 +126,35 @@ class Program:
         stderr, held = self._process.stderr, ""
         while stderr and ((piece := stderr.readline(LINE_CHARACTERS)) or held):
             said = masked(held + piece)
-            # A line without end comes in pieces: half of one is held, for a secret may lie across the next one.
+            # A line without end comes in pieces. Half of a piece is held back, because a secret may extend into the next piece.
             keep = LINE_CHARACTERS // 2 if piece and not piece.endswith("\n") else 0
             said, held = said[: max(0, len(said) - keep)], said[max(0, len(said) - keep) :]
             self._errors.append(said)
             self._pieces += 1
-            with suppress(OSError, ValueError):  # our own stderr is closed: the program's must be read all the same
+            with suppress(OSError, ValueError):  # even if our own stderr is closed, the program's must be read
                 sys.stderr.write(clean(said))
                 sys.stderr.flush()
 
     @property
     def errors(self) -> str:
-        """The end of what it wrote on stderr."""
+        """The end of its stderr."""
         return "".join(self._errors).strip()
 
     def pass_on(self, number: int) -> None:
-        """Sends a signal to the program and all that it started."""
+        """Sends a signal to the program and to all processes that it started."""
         self.interrupted = True
         self._signal(number)
 
     def _signal(self, number: int) -> bool:
-        """Sends a signal to what is left of the group; whether anything is."""
+        """Sends a signal to the rest of the group. Returns False if no process is left."""
         try:
             os.killpg(self._process.pid, number)
-        except (ProcessLookupError, PermissionError):  # the latter: only dead ones are left, on some systems
+        except (ProcessLookupError, PermissionError):  # PermissionError: some systems, if only dead processes are left
             return False
         return True
 
     def end(self) -> None:
-        """Tells the program to end, and kills it where it does not."""
+        """Tells the program to end, and kills it if it does not."""
         self.pass_on(signal.SIGTERM)
         if self._timer:
             return
@@ -163,9 +163,9 @@ class Program:
         self._timer.start()
 
     def wait(self) -> int:
-        """Waits for its end; returns the exit code, below 0 where a signal ended it.
+        """Waits for its end. Returns the exit code, which is negative if a signal ended it.
 
-        Where it was told to end, what it started ends too: what is left of it after a while is killed.
+        If it was told to end, the processes that it started end too, and are killed after a while.
         """
         code = self._process.wait()
         if self.interrupted:
@@ -179,9 +179,9 @@ class Program:
         return code
 
     def _read_the_rest(self) -> None:
-        """Waits until its stderr is read: to the end, or until it rests where what it started in the background holds it.
+        """Reads the rest of its stderr: to the end, or until no output comes because a background process holds it open.
 
-        A loaded machine lost the end of a long message, which says why the program failed, after a second.
+        One second was too short: on a busy machine, the end of a long message with the cause of the failure was lost.
         """
         deadline, before = time.monotonic() + REST_SECONDS, -1
         while self._reader.is_alive() and before != self._pieces and time.monotonic() < deadline:
@@ -197,13 +197,13 @@ def run(
     start: Callable[[dict[str, str]], Program],
     variables: Sequence[str] = (),
 ) -> Ran | Blocked | Idle:
-    """Claims an item (the next one, where none is wanted), runs a program on it and ends the claim.
+    """Claims an item (`wanted`, or the next item), runs a program on it and ends the claim.
 
-    `start` starts it, in the environment that it is given: what is safe, what the step's configuration and `variables` name,
-    and what the program is told of its claim.
+    `start`: starts the program with an environment: the safe variables, those named by the step's configuration and by
+    `variables`, and those that describe the claim.
 
-    Exit code 0 completes, with the JSON that it wrote to the file $MANIFEST_PLATFORM_OUTPUT; any other fails. Raises Refused
-    for an item that is not next, LeaseBusy, and LeaseLost: the program was ended, and the lease's holder settles the claim.
+    Exit code 0 completes the claim, with the JSON in the file $MANIFEST_PLATFORM_OUTPUT; any other code fails it. Raises
+    Refused for an item that is not next; LeaseBusy; LeaseLost, after ending the program: the next holder settles the claim.
     """
     feed = own_feed(pipeline, application)
     with pipeline.manifest.acquire(feed, application, pipeline.holder, duration) as lease:
@@ -243,48 +243,45 @@ def new(
     checksum: str = "",
     size: int = 0,
 ) -> Discovered:
-    """Registers an item that is no directory, by its id, any URI; once, however often it is called.
+    """Registers an item that is not a directory, by its id, which may be any URI. Idempotent.
 
-    `sort`: its place in the order, as text; else where its span stops or starts, else the time of now. `start`, `stop`: of its
-    span, times in ISO 8601. `checksum`, and `size` in bytes: of its content. Raises Refused where the dataset's items are
-    directories that land, for an id that is no URI, for times that are none, and for a known id with another checksum;
-    InvalidKey.
+    `sort`: its sort key; by default the end or the start of its span, else the present time. `start`, `stop`: of its span, in
+    ISO 8601. `checksum`, and `size` in bytes: of its content. Raises Refused if the dataset's items are directories, if the id
+    is not a URI, if a time is invalid, and for a known id with another checksum; InvalidKey.
     """
     if not pipeline.source.registered:
         raise Refused(
-            f"the items of dataset {pipeline.name} are directories that land: `discover` registers them. Items of programs need"
-            " a dataset of their own, of `source: items`"
+            f"the items of dataset {pipeline.name} are directories that land, and `discover` registers them. Register items of"
+            " programs in a dataset with `source: items`"
         )
     if not _URI.fullmatch(id_) or len(id_) > LONGEST_ID:
         raise Refused(
-            f"item {id_[:80]!r}: an id is a URI of at most {LONGEST_ID} characters, as https://…, file:///… or span:…/…"
+            f"item {id_[:80]!r}: an id must be a URI of at most {LONGEST_ID} characters, such as https://…, file:///…, span:…/…"
         )
     began, ended = _moment(pipeline, "start", start), _moment(pipeline, "stop", stop)
     if began and ended and began > ended:
-        raise Refused(f"{id_}: it starts at {start} and stops at {stop}, which is before")
-    # Of one form, so that the order of the texts is that of the times.
+        raise Refused(f"{id_}: it stops at {stop}, before it starts at {start}")
+    # In one form, so that the texts sort as the times do.
     start, stop = format_time(began) if began else None, format_time(ended) if ended else None
     sort = sort or stop or start or format_time(pipeline.clock())
     if len(sort) > LONGEST_SORT:
-        raise Refused(f"sort key {sort[:80]!r}: at most {LONGEST_SORT} characters")
+        raise Refused(f"sort key {sort[:80]!r} is too long: at most {LONGEST_SORT} characters")
     key = ItemKey(pipeline.source.registered[0], sort, id_)
     found = pipeline.manifest.register(Landed(key, 0, size, checksum, start, stop))
     if found.outcome == "changed":
-        raise Refused(
-            f"{id_} is registered with another checksum; the first one stands. Register other content under an id of its own"
-        )
+        raise Refused(f"{id_} is registered with another checksum, and stays so. Register other content under another id")
     return found
 
 
 def _moment(pipeline: Pipeline, which: str, text: str | None) -> datetime | None:
     time_ = pipeline.source.time(text) if text else None
     if text and time_ is None:
-        raise Refused(f"{which} {text[:80]!r}: a time as 2026-01-31T12:00Z, in UTC where it names no zone")
+        raise Refused(f"{which} {text[:80]!r} is not a time: write it as 2026-01-31T12:00Z, in UTC if it names no zone")
     return time_
 
 
 def claim(pipeline: Pipeline, application: str, wanted: ItemKey | None, duration: timedelta) -> Claim | Blocked | Idle:
-    """Claims an item for a program that ends the claim itself, within the lease's duration: nothing extends it meanwhile.
+    """Claims an item for a program that ends the claim itself, within the lease's duration. Nothing extends the lease.
 
     Raises Refused for an item that is not next, LeaseBusy.
     """
@@ -303,7 +300,7 @@ def claim(pipeline: Pipeline, application: str, wanted: ItemKey | None, duration
 
 
 def complete(pipeline: Pipeline, key: ItemKey, application: str, record_id: str, payload: Payload) -> Record:
-    """Ends a claim well that `claim` gave, and gives its lease back. Raises ClaimLost, InvalidPayload."""
+    """Completes a claim made by `claim`, and gives its lease back. Raises ClaimLost, InvalidPayload."""
     held = _held(pipeline, key, application, record_id)
     record = pipeline.manifest.complete(held, payload)
     _give_back(pipeline, held)
@@ -311,7 +308,7 @@ def complete(pipeline: Pipeline, key: ItemKey, application: str, record_id: str,
 
 
 def fail(pipeline: Pipeline, key: ItemKey, application: str, record_id: str, failure: Failure) -> Record:
-    """Ends a claim badly that `claim` gave, and gives its lease back. Raises ClaimLost."""
+    """Fails a claim made by `claim`, and gives its lease back. Raises ClaimLost."""
     held = _held(pipeline, key, application, record_id)
     record = pipeline.manifest.fail(held, failure)
     _give_back(pipeline, held)
@@ -319,44 +316,44 @@ def fail(pipeline: Pipeline, key: ItemKey, application: str, record_id: str, fai
 
 
 def payload_of(text: str) -> Payload:
-    """The payload that a program wrote: a JSON object, or `{schema, data}` where it names a schema. Raises InvalidPayload."""
+    """Returns the payload in a program's output: a JSON object, or `{schema, data}`. Raises InvalidPayload."""
     try:
         data = json.loads(text)
     except (ValueError, RecursionError) as error:
-        raise InvalidPayload(f"what the program wrote is no JSON: {error}") from error
+        raise InvalidPayload(f"the program's output is not JSON: {error}") from error
     if not isinstance(data, dict):
-        raise InvalidPayload("what the program wrote is no JSON object")
+        raise InvalidPayload("the program's output is not a JSON object")
     if data.keys() == {"schema", "data"} and isinstance(data["schema"], str) and isinstance(data["data"], dict):
         return Payload(data["schema"], data["data"])
     return Payload(OUTPUT, data)
 
 
 def own_feed(pipeline: Pipeline, application: str) -> str:
-    """The feed of a step that programs may work for. Raises Refused for a step that is none."""
+    """Returns the feed of a step that programs may work for. Raises Refused for any other step."""
     if application in (SHRED, LOAD):
-        raise Refused(f"{application} is the platform's own step: a drain does its work, and no program")
+        raise Refused(f"{application} is a step of the platform: a drain does its work, not a program")
     return _declared(pipeline, application).feed or pipeline.source.main
 
 
 def passed_on(variables: Sequence[str]) -> dict[str, str]:
-    """What a program gets of this process's environment: what is safe, and the variables that are named, as `AWS_*`."""
+    """Returns the variables that a program receives: the safe ones, and those that match a pattern, such as `AWS_*`."""
     patterns = (*SAFE, *variables)
     return {name: value for name, value in os.environ.items() if any(fnmatchcase(name, pattern) for pattern in patterns)}
 
 
 def _declared(pipeline: Pipeline, application: str) -> StepSettings:
-    """A step of the user's own, as the configuration has it. Raises Refused for one that it has not."""
+    """Returns a user's own step from the configuration. Raises Refused if it is not declared."""
     declared = {step.name: step for step in pipeline.dataset.steps}
     if application not in declared:
         raise Refused(
-            f"dataset {pipeline.name} declares no step {application!r} (its own: {', '.join(declared) or 'none yet'});"
-            f" declare it in the configuration, under datasets.{pipeline.name}.steps"
+            f"dataset {pipeline.name} declares no step {application!r} (its own: {', '.join(declared) or 'none yet'}). Declare"
+            f" it in the configuration, under datasets.{pipeline.name}.steps"
         )
     return declared[application]
 
 
 def choose(pipeline: Pipeline, lease: Lease, wanted: ItemKey | None) -> Ready | Blocked | Idle:
-    """What is to be worked on; what dead workers left is ended before. Raises Refused where what is wanted is not next."""
+    """Returns the work to do next, after ending the claims of dead workers. Raises Refused if the wanted item is not next."""
     manifest = pipeline.manifest
     manifest.follow(lease)
     unsettled = manifest.unsettled(lease)
@@ -379,7 +376,7 @@ def _step(pipeline: Pipeline, lease: Lease) -> Step:
 
 
 def _chosen(pipeline: Pipeline, lease: Lease, item: Item) -> Ready | Blocked | Abandoned:
-    """What may be done with an item of an unordered step. Raises Refused where it is done or skipped."""
+    """Returns what may be done with an item of an unordered step. Raises Refused if it is done or skipped."""
     step = _step(pipeline, lease)
     judged = judge(item, step, StepState().feed(item.key.feed))
     if judged.standing is Standing.READY:
@@ -393,17 +390,17 @@ def _chosen(pipeline: Pipeline, lease: Lease, item: Item) -> Ready | Blocked | A
 
 
 def _check_waits(manifest: Manifest, item: Item, step: Step) -> None:
-    """Raises Refused for an item without its waiting row: a claim of it could be worked on, and then not be ended."""
+    """Raises Refused for an item without its waiting row, because its claim could not be completed in the end."""
     if is_waiting(item, step) and manifest.store.get(manifest.dataset, pending_key(step.application, item.key)) is None:
         raise Refused(
-            f"{item.key.name} does not wait for {step.application.key} yet: the step is newer than the item, and the items that"
-            " are there already must be made to wait for it once",
+            f"{item.key.name} does not wait for {step.application.key} yet, because the step is newer than the item. Repair"
+            " once to make all existing items wait for it",
             Remedy(Action.REPAIR),
         )
 
 
 def _environment(pipeline: Pipeline, claim: Claim, folder: Path) -> dict[str, str]:
-    """What a program is told of its claim. What the steps before it made of the item is in a file: payloads by application."""
+    """Returns the variables that describe a claim. A file has the payloads of the upstream steps, by application."""
     upstream = folder / "upstream.json"
     made = {name: claim.item.processed_by(Application(name)) for name in claim.step.upstream}
     upstream.write_text(json.dumps({name: record.data for name, record in made.items() if record}))
@@ -423,7 +420,7 @@ def _environment(pipeline: Pipeline, claim: Claim, folder: Path) -> dict[str, st
 
 
 def _ended(pipeline: Pipeline, claim: Claim, program: Program, code: int, output: Path) -> Record:
-    """Ends a claim by the exit code of its program, and by what it wrote."""
+    """Ends a claim by its program's exit code and output."""
     if code == 0:
         try:
             return pipeline.manifest.complete(claim, _written(output))
@@ -436,11 +433,11 @@ def _ended(pipeline: Pipeline, claim: Claim, program: Program, code: int, output
 
 
 def _written(output: Path) -> Payload:
-    """What a program wrote to its file, if anything. Raises InvalidPayload."""
+    """Returns the payload that a program wrote to its file, if any. Raises InvalidPayload."""
     try:
         return payload_of(output.read_text()) if output.exists() else Payload(OUTPUT, {})
     except (OSError, UnicodeDecodeError) as error:
-        raise InvalidPayload(f"what the program wrote cannot be read: {error}") from error
+        raise InvalidPayload(f"the program's output cannot be read: {error}") from error
 
 
 def _signal_name(number: int) -> str:
@@ -451,7 +448,7 @@ def _signal_name(number: int) -> str:
 
 
 def _held(pipeline: Pipeline, key: ItemKey, application: str, record_id: str) -> Claim:
-    """A claim by its record's id. Raises ClaimLost where it is none, or is ended."""
+    """Returns a claim by its record's id. Raises ClaimLost if there is no such claim, or if it has ended."""
     step = pipeline.manifest.step(own_feed(pipeline, application), application)
     item = pipeline.manifest.item(key)
     for record in item.records:
@@ -461,11 +458,11 @@ def _held(pipeline: Pipeline, key: ItemKey, application: str, record_id: str) ->
 
 
 def _give_back(pipeline: Pipeline, held: Claim) -> None:
-    """Ends the lease that a claim was got under, if it is that one still; otherwise it runs out: the claim has ended well."""
+    """Gives back the lease of a claim, if it is still the same. On an error it expires: the claim itself has ended."""
     manifest, application, feed = pipeline.manifest, held.step.application, held.item.key.feed
     try:
         lease = manifest.lease(application, feed)
         if lease and lease.token == held.processing.token and not lease.given_back:
             write_lease(manifest.store, manifest.dataset, application, feed, expire(lease))
     except StoreError as error:
-        log.warning("lease of %s not given back, it runs out by itself: %s", application.key, error)
+        log.warning("the lease of %s was not given back, and expires by itself: %s", application.key, error)

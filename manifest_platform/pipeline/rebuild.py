@@ -1,7 +1,7 @@
-"""Rebuilding and dropping: what an operator does to a merged partition, or a whole table, and no worker does by itself.
+"""Rebuilding and dropping: what only an operator does to a merged partition or a table, never a worker.
 
-Belongs here: both, from the question to the catalog. Small objects are only read: a partition can be rebuilt as long as they
-are there, and a table that was dropped comes again with the next objects that shredding writes of it.
+Belongs here: both operations, from the request to the catalog. Small objects are only read. A partition can be rebuilt while
+they exist, and a dropped table is created again by the next objects that shredding writes for it.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Rebuilt:
-    """A partition that was written anew: its generation now, what was read and written, and what readers were told."""
+    """The result of a rebuild: the partition with its new generation, the totals read and written, and the publication."""
 
     partition: Partition
     ranges: int
@@ -47,13 +47,13 @@ class Rebuilt:
 
 
 def rebuild(merging: Merging, spark: Callable[[], SparkSession], table: str, day: date) -> Rebuilt:
-    """Writes all merged objects of a partition anew from its small objects, and publishes what readers see of it.
+    """Writes all merged objects of a partition again from its small objects, and publishes the result.
 
-    A range whose small objects the manifest knows no more is written anew from its merged object, as long as that is there.
+    A range whose small objects the manifest no longer knows is written from its merged object, while that exists.
 
-    New files with the same bounds take the place of the old ones in one step, or in one step for every MAX_RANGES of them. A
-    partition that is not switched is rebuilt as well, and not published: nobody reads its merged objects yet. What fails
-    leaves all as it was. Raises Refused, LeaseBusy, LeaseLost, PermanentMergeError and TransientMergeError.
+    New files with the same bounds replace the old files in one step, or in one step for each MAX_RANGES of them. A partition
+    that is not switched is rebuilt as well but not published, because nobody reads its merged objects yet. A failure leaves
+    everything as it was. Raises Refused, LeaseBusy, LeaseLost, PermanentMergeError and TransientMergeError.
     """
     inventory = merging.inventory
     settings = inventory.table(table)
@@ -86,7 +86,7 @@ def rebuild(merging: Merging, spark: Callable[[], SparkSession], table: str, day
 
 
 def _planned(of: Range, objects: Sequence[SmallObject], settled: int) -> PlannedRange:
-    """A range as if it were new: from all small objects that it stands for; where some are `settled`, from its own object."""
+    """Plans a range again: from all its small objects; or from its merged object, if some small objects are `settled`."""
     if of.lower < settled:
         return PlannedRange(of.lower, of.upper, (), of, of.bytes)
     mine = tuple(one for one in objects if of.lower < one.id <= of.upper)
@@ -101,7 +101,7 @@ def _written(
     day: date,
     planned: Sequence[PlannedRange],
 ) -> list[Merged]:
-    """The ranges, written under an attempt of their own. Raises the first failure."""
+    """Writes the ranges under a new attempt. Raises the first failure."""
     from manifest_platform.merging.kernel import Merged, MergeTask
     from manifest_platform.merging.spark_job import merge_all
     from manifest_platform.spark import cancellable
@@ -136,7 +136,7 @@ def _anew(old: Range, made: Merged) -> Range:
 
 @dataclass(frozen=True)
 class Stock:
-    """What there is of a table. `stored`: the files under its location, whether needed or not."""
+    """The content of a table. `stored`: the files at its location, needed or not."""
 
     table: MergedTable
     location: str
@@ -147,23 +147,23 @@ class Stock:
 
     @property
     def files(self) -> int:
-        """How many."""
+        """The number of files."""
         return len(self.stored)
 
     @property
     def bytes(self) -> int:
-        """Of the files."""
+        """The bytes of the files."""
         return sum(file.bytes for file in self.stored)
 
 
 def was_known(merging: Merging, table: str) -> bool:
-    """Whether shredding calls a table so, or called one so that was dropped."""
+    """True if shredding has or had a table of this name, dropped ones included."""
     inventory = merging.inventory
     return inventory.store.get(inventory.dataset, table_key(table)) is not None
 
 
 def stock(merging: Merging, table: str) -> Stock:
-    """What a drop of a table would remove; changes nothing. Also of one whose drop was ended early. Raises Refused."""
+    """Returns what a drop of a table would remove. Changes nothing. Works after an interrupted drop too. Raises Refused."""
     inventory = merging.inventory
     row = inventory.store.get(inventory.dataset, table_key(table))
     if row is None:
@@ -180,11 +180,11 @@ def stock(merging: Merging, table: str) -> Stock:
 
 
 def drop(merging: Merging, table: str) -> Stock:
-    """Removes a table with everything: its entry in the catalog, its rows, its merged objects; not its small objects.
+    """Removes a table completely: its catalog entry, its rows and its merged objects, but not its small objects.
 
-    Readers lose it first and its files last: those that were there before, for once its rows are gone the table may come again,
-    and write others. What a merge writes that is at work just then is left, and goes when the drop is repeated. Ended early, it
-    is repeated. Raises Refused, LeaseBusy while somebody publishes or rebuilds, CatalogError, TransientMergeError.
+    Readers lose it first, and its files are removed last. Only files that existed before are removed: once the rows are gone,
+    the table may be created again and have new files. Files of a concurrent merge stay until the drop is repeated. Repeat it
+    after a crash. Raises Refused, LeaseBusy while somebody publishes or rebuilds, CatalogError, TransientMergeError.
     """
     inventory = merging.inventory
     duration = timedelta(seconds=merging.pipeline.config.lease.seconds)
@@ -201,7 +201,7 @@ def drop(merging: Merging, table: str) -> Stock:
 
 
 def _uncatalogue(merging: Merging, of: Stock) -> None:
-    """Removes a table's entry, be its name noted or not: a publication that ended early makes an entry, and notes no name."""
+    """Removes a table's catalog entry, even if its name is not noted, because an interrupted publication does not note it."""
     catalog, noted = merging.catalog(), of.table.catalog_name
     if noted:
         catalog.remove_table(noted, of.location)

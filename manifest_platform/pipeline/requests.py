@@ -1,8 +1,8 @@
-"""What loading asks of manifest and warehouse: each request as data, and how it is done.
+"""The requests of loading to manifest and warehouse: each as data, with the function that does it.
 
 Belongs here: the requests, and `run`, which does what a program asks for. A program is a generator of `loading`: it yields
-requests and gets their answers, decides what comes next, and does nothing by itself. So whoever runs it may let anything
-happen between two requests, as it may happen to a worker: the model checker does.
+requests, receives their answers, decides the next request, and does nothing itself. So the model checker can run it and let
+anything happen between two requests, as it may happen to a worker.
 """
 
 from __future__ import annotations
@@ -33,24 +33,24 @@ Result = TypeVar("Result")
 
 
 class Request(ABC, Generic[Answer]):
-    """One request of a worker that holds a lease: to call it is to do it."""
+    """A request of a worker that holds a lease. Calling it does it."""
 
     @abstractmethod
     def __call__(self, pipeline: Pipeline, lease: Lease) -> Answer:
-        """Does it. Raises what manifest, lease and warehouse raise for it."""
+        """Does the request. Raises the errors of manifest, lease and warehouse."""
 
 
 Program = Generator[Request[Any], Any, Result]
-"""Work that asks request by request. It is told of a request's error too, and may go on from there."""
+"""Work that asks request by request. A request's error is raised inside the program, which may handle it."""
 
 
 def ask(request: Request[Answer]) -> Program[Answer]:
-    """The answer to a request, for a program: `answer = yield from ask(request)`."""
+    """Asks a request within a program, and returns the answer: `answer = yield from ask(request)`."""
     return (yield request)
 
 
 def run(program: Program[Result], pipeline: Pipeline, lease: Lease) -> Result:
-    """Does what a program asks for until it ends, and returns its result. Raises what the program does not foresee."""
+    """Runs a program to its end and returns its result. Raises errors that the program does not handle."""
     resume: Callable[[], Request[Any]] = functools.partial(next, program)
     while True:
         try:
@@ -65,7 +65,7 @@ def run(program: Program[Result], pipeline: Pipeline, lease: Lease) -> Result:
 
 @dataclass(frozen=True)
 class ClaimNext(Request[Claim]):
-    """Claims the item that is next, under the lease. Raises ConditionFailed if it is not next any more, LeaseLost."""
+    """Claims the next item under the lease. Raises ConditionFailed if it is no longer next, LeaseLost."""
 
     ready: Ready
 
@@ -77,9 +77,9 @@ class ClaimNext(Request[Claim]):
 
 @dataclass(frozen=True)
 class Apply(Request["Applied | AlreadyApplied"]):
-    """Applies a load under the lease's token; stopped once the lease is lost. Raises as `Warehouse.apply`, LeaseLost.
+    """Applies a load under the lease's token. It is interrupted if the lease is lost. Raises as `Warehouse.apply`, LeaseLost.
 
-    OutputGone where that is why: an engine's own words for a missing file differ, and help nobody.
+    Raises OutputGone if a missing or damaged file is the cause, because the engines' own messages on this differ.
     """
 
     order: Load
@@ -95,7 +95,7 @@ class Apply(Request["Applied | AlreadyApplied"]):
 
 @dataclass(frozen=True)
 class RaiseToken(Request[None]):
-    """Takes the lease again above a token that the warehouse has seen. Raises LeaseLost."""
+    """Acquires the lease again with a token above a token that the warehouse has seen. Raises LeaseLost."""
 
     above: int
 
@@ -113,7 +113,7 @@ class ReadState(Request[StepState]):
 
 @dataclass(frozen=True)
 class RaiseFence(Request[None]):
-    """Lets nobody older commit to the lease's feed any more. Raises Fenced, Unavailable, Unbelieved where there is no fence."""
+    """Prevents commits to the lease's feed with older tokens. Raises Fenced, Unavailable; Unbelieved without a fence."""
 
     epoch: int
     believed: str | None = None
@@ -124,7 +124,7 @@ class RaiseFence(Request[None]):
 
 @dataclass(frozen=True)
 class AskLedger(Request["LedgerEntry | None"]):
-    """The ledger's newest entry of an item, of an epoch or a later one. Raises Unavailable, Unbelieved."""
+    """Reads the ledger's newest entry of an item since an epoch. Raises Unavailable, Unbelieved."""
 
     item: str
     since_epoch: int
@@ -136,7 +136,7 @@ class AskLedger(Request["LedgerEntry | None"]):
 
 @dataclass(frozen=True)
 class Believe(Request[None]):
-    """Has the manifest believe what the fence names. Raises LeaseLost, Refused."""
+    """Makes the manifest believe the fence's record. Raises LeaseLost, Refused."""
 
     record: str
     instead_of: str
@@ -147,7 +147,7 @@ class Believe(Request[None]):
 
 @dataclass(frozen=True)
 class Complete(Request[Record]):
-    """Ends a claim well; `believed`: the record that the ledger has for it. Raises ClaimLost."""
+    """Completes a claim. `believed`: the record that the ledger has for it. Raises ClaimLost."""
 
     claim: Claim
     payload: Payload
@@ -161,7 +161,7 @@ class Complete(Request[Record]):
 
 @dataclass(frozen=True)
 class Fail(Request[Record]):
-    """Ends a claim badly. Raises ClaimLost."""
+    """Fails a claim. Raises ClaimLost."""
 
     claim: Claim
     failure: Failure
@@ -183,7 +183,7 @@ class PutBack(Request[Record]):
 
 @dataclass(frozen=True)
 class SendBack(Request["ShreddedAgain | ItemFailed"]):
-    """Ends a claim on an item whose output is lost: shredded again, or failed. Raises ClaimLost."""
+    """Ends a claim on an item whose output is lost, by shredding it again or failing it. Raises ClaimLost."""
 
     claim: Claim
     gone: OutputGone
@@ -194,7 +194,7 @@ class SendBack(Request["ShreddedAgain | ItemFailed"]):
 
 @dataclass(frozen=True)
 class Defer(Request[Record]):
-    """Ends a claim on an item that the warehouse is past. Raises ClaimLost."""
+    """Ends a claim on an item that the warehouse has passed, by marking it late. Raises ClaimLost."""
 
     claim: Claim
     reason: str
@@ -218,7 +218,7 @@ class Adopt(Request[Record]):
 
 @dataclass(frozen=True)
 class Abandon(Request[Record]):
-    """Fails what a dead worker had not committed, under the lease: as `lease_expired`, or as given.
+    """Fails what a dead worker had not committed, under the lease. `failure`: None means `lease_expired`.
 
     Raises ClaimLost, LeaseLost.
     """

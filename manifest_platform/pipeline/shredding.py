@@ -1,4 +1,4 @@
-"""Shredding: claimed items become typed Parquet, a batch in one Spark job; and what items became is found by their records."""
+"""Shredding: a batch of claimed items becomes typed Parquet in one Spark job. Their records name the output."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ log = logging.getLogger(__name__)
 
 
 class OutputGone(Refused):
-    """What the manifest names as committed is not there any more, or not as it was written. Its item is shredded again."""
+    """Committed output is gone, or differs from what was written. Its item must be shredded again."""
 
     def __init__(self, message: str, item: str) -> None:
         self.what = message
@@ -58,9 +58,9 @@ class OutputGone(Refused):
 
 
 def free_abandoned(pipeline: Pipeline, lease: Lease, items: Iterable[Item]) -> int:
-    """Frees those of the items that a dead worker left unshredded; returns how many.
+    """Frees the items that a dead worker left unshredded, and returns their number.
 
-    What it wrote is named by no record, so nothing is asked. The lease is what makes its holder dead.
+    No record names what it wrote, so nothing else must be asked. Holding the lease proves that the worker is dead.
     """
     freed = 0
     for item in items:
@@ -72,10 +72,10 @@ def free_abandoned(pipeline: Pipeline, lease: Lease, items: Iterable[Item]) -> i
 
 
 def portion(items: Sequence[Item], most: int) -> list[Item]:
-    """Those of the items, oldest first, that may be shredded in one job: at most so many.
+    """Returns the oldest items that may be shredded in one job, at most `most`.
 
-    A job that took its worker along when it died does not say which item it was. Its items are tried again by half as many,
-    alone at last, and apart from others: 8 deaths by one of 40 left all 40 to a person.
+    A job that killed its worker does not tell which item was the cause. So its items are retried in batches of half the size,
+    down to one, and apart from other items. Without this rule, 8 deaths caused by one of 40 items failed all 40.
     """
     died = items[0].died_with(Application(SHRED))
     size = most if died is None else max(1, min(most, died // 2))
@@ -86,16 +86,16 @@ def portion(items: Sequence[Item], most: int) -> list[Item]:
 def shred(
     pipeline: Pipeline, lease: Lease, spark: Callable[[], SparkSession], items: Sequence[Item]
 ) -> list[Shredded | ItemFailed | PutBack]:
-    """Shreds items that are ready, in one Spark job; each ends Processed, Failed or put back on its own.
+    """Shreds ready items in one Spark job. Each item ends separately: Processed, Failed or put back.
 
-    What is no item's fault puts it back: landing, output or a registry that cannot be reached or refuses access, and Spark that
-    is gone. A job that died is repeated by halves, until the directory that is to blame stands alone. Raises SparkUnavailable
+    A fault that is not the item's puts it back: a landing, output or registry that cannot be reached or refuses access, or a
+    lost Spark. A job that died is repeated by halves, until the directory that causes it is alone. Raises SparkUnavailable
     before any claim, LeaseLost.
     """
-    session = spark()  # before any claim: a Spark that does not start is no failure of an item
+    session = spark()  # before any claim, so that a Spark that does not start is charged to no item
     suspected = len(items) == 1 and items[0].died_with(Application(SHRED)) is not None
     if suspected and not works(session):
-        raise SparkUnavailable("Spark has a session and does no job; see Spark's log")
+        raise SparkUnavailable("Spark has a session and runs no job; see Spark's log")
     started, requests = time.monotonic(), pipeline.manifest.store.requests
     left: dict[str, Claim] = {}
     with _put_back_at_the_end(pipeline, left):
@@ -123,7 +123,7 @@ def shred(
 def _concluded(
     pipeline: Pipeline, claim: Claim, result: Listing | ShredFailure, suspected: bool
 ) -> ItemFailed | PutBack | Listing:
-    """Ends a claim by what became of its directory: completed, with its listing, failed or put back."""
+    """Ends a claim by the result for its directory: completed (returns the listing), failed or put back."""
     if isinstance(result, ShredFailure):
         return _not_shredded(pipeline, claim, result, suspected)
     try:
@@ -137,7 +137,7 @@ def _concluded(
 
 @contextlib.contextmanager
 def _put_back_at_the_end(pipeline: Pipeline, claims: Mapping[str, Claim]) -> Generator[None]:
-    """Puts claims back where the process is told to end, which is no fault of theirs; what ends it says how many these were."""
+    """Puts claims back if the process is told to end, and adds their number as a note to the exception."""
     try:
         yield
     except Exception:
@@ -153,13 +153,13 @@ def _put_back_at_the_end(pipeline: Pipeline, claims: Mapping[str, Claim]) -> Gen
 
 
 _UNREACHED = 2
-"""After so many directories that could not be looked at, and none that could, the landing place counts as out of reach."""
+"""The number of unreachable directories, with none reachable, after which the landing as a whole counts as unreachable."""
 
 
 def _attempt(
     pipeline: Pipeline, lease: Lease, session: SparkSession, claims: Mapping[str, Claim]
 ) -> Iterator[Listing | ShredFailure]:
-    """Shreds what was claimed; a result for each."""
+    """Shreds claimed items, and yields a result for each."""
     directories: list[Directory] = []
     unreached: ShredFailure | None = None
     failures = 0
@@ -173,9 +173,7 @@ def _attempt(
         except (LandingError, Refused) as error:
             failure = ShredFailure.of(attempt, error)
             if isinstance(error, LandingDamaged) and storage.is_missing(pipeline.source.root):
-                message = (
-                    f"{error}. Its landing root {pipeline.source.root} is not there either, so it may only be out of reach"
-                )
+                message = f"{error}. Its landing root {pipeline.source.root} is missing too, so it may only be unreachable"
                 failure = dataclasses.replace(failure, message=message, cause=Cause.OUTAGE)
             if failure.cause is not Cause.ITEM:
                 unreached, failures = failure, failures + 1
@@ -187,7 +185,7 @@ def _attempt(
 def _by_halves(
     pipeline: Pipeline, lease: Lease, session: SparkSession, directories: Sequence[Directory]
 ) -> Iterator[Listing | ShredFailure]:
-    """Shreds directories in one job; in two, each with half of them, where that died, and so on."""
+    """Shreds directories in one job. If the job dies, it is repeated in two halves, and so on."""
     lease.check()
     what = count_of(len(directories), "directory", "directories")
     size = sum(bytes_ for directory in directories for _, bytes_ in directory.files)
@@ -207,7 +205,7 @@ def _by_halves(
 
 
 def _not_shredded(pipeline: Pipeline, claim: Claim, result: ShredFailure, suspected: bool) -> ItemFailed | PutBack:
-    """Ends a claim that came to nothing. `suspected`: it was alone, after a death, and Spark worked just before."""
+    """Ends a claim that gave no output. `suspected`: it was alone, after a death, and Spark worked just before."""
     if result.cause is Cause.ITEM:
         failure = Failure.of(result.error) if result.error else _failure(result)
         return pipeline.fail(claim, failure)
@@ -218,7 +216,7 @@ def _not_shredded(pipeline: Pipeline, claim: Claim, result: ShredFailure, suspec
 
 
 def _failure(result: ShredFailure) -> Failure:
-    """The failure of a directory that Spark tells of by its message."""
+    """Returns the failure of a directory that Spark reported by a message."""
     return Failure(FailureKind.PERMANENT, result.message, remedy=result.helps.name if result.helps else None)
 
 
@@ -227,11 +225,11 @@ def _output(pipeline: Pipeline, claim: Claim) -> str:
 
 
 TYPES_KEPT = 64
-"""Types that the record of a shredding has, those with the most rows: its listing has all, and what it writes costs by size."""
+"""The maximum number of types in a record of shredding, those with the most rows. The listing has all; rows cost by size."""
 
 
 def shredded_payload(listing: Listing, uri: str) -> Payload:
-    """What the Processed record of a shredding says: where the listing is, its counts, tables and types."""
+    """Returns the payload of a shredding's Processed record: the place of the listing, its counts, tables and types."""
     tables = sorted({table.name for table in listing.tables if table.mode != "delete"} - {BAD_TABLE})
     data = {
         "listing": uri,
@@ -252,19 +250,19 @@ def shredded_payload(listing: Listing, uri: str) -> Payload:
     return Payload(OUTPUT, data)
 
 
-# What was shredded, as the manifest's records name it
+# Shredded output, as the manifest's records name it
 
 
 def shredded_bytes(item: Item) -> int:
-    """How much Parquet the completed shredding of an item wrote, by its record."""
+    """Returns the bytes of Parquet that the completed shredding of an item wrote, from its record."""
     record = item.processed_by(Application(SHRED))
     return record.data["bytes"] if record else 0
 
 
 def types_of(record: Record) -> list[ShreddedType]:
-    """What a shredding's record says of the types of its rows, the listing where that has more.
+    """Returns the types in a shredding's record, or in its listing if that has more.
 
-    Empty where neither says it, as in records of releases before. Raises OutputGone, Unavailable.
+    Empty if neither has types, as in records of earlier releases. Raises OutputGone, Unavailable.
     """
     data = record.data
     if data.get("more_types") and "listing" in data:
@@ -273,9 +271,9 @@ def types_of(record: Record) -> list[ShreddedType]:
 
 
 def kept_types(record: Record) -> list[ShreddedType]:
-    """The types that a shredding's record has itself: all, or those with the most rows."""
+    """Returns the types that a shredding's record itself has: all, or those with the most rows."""
     said = record.data.get("types")
-    found = said.items() if isinstance(said, dict) else ()  # a program of somebody's own may have written it
+    found = said.items() if isinstance(said, dict) else ()  # a user's own program may have written the record
     return [
         ShreddedType(type_, table, rows)
         for table, types in found
@@ -286,9 +284,9 @@ def kept_types(record: Record) -> list[ShreddedType]:
 
 
 def recent_tables(pipeline: Pipeline, records: int) -> list[Table]:
-    """The tables of the newest items that were shredded, by name: of those that the newest records of each feed tell of.
+    """Returns the tables of the newest shredded items, by name. `records`: the number of newest records read of each feed.
 
-    An item whose listing is gone is passed over.
+    Items whose listing is gone are passed over.
     """
     tables: dict[str, Table] = {}
     for record in (record for feed in pipeline.feeds for record in pipeline.manifest.newest(feed, records, State.PROCESSED)):
@@ -301,7 +299,7 @@ def recent_tables(pipeline: Pipeline, records: int) -> list[Table]:
 
 
 def listing_of(item: Item) -> Listing:
-    """What the completed shredding of an item wrote. Raises Refused if it is not shredded, OutputGone, Unavailable."""
+    """Returns the listing of an item's completed shredding. Raises Refused if it is not shredded, OutputGone, Unavailable."""
     record = item.processed_by(Application(SHRED))
     if record is None:
         raise Refused(f"{item.key.name} is not shredded yet")
@@ -319,13 +317,13 @@ def _read_listing(uri: str, item: str) -> Listing:
         raise Unavailable(f"the listing {uri} cannot be read now: {error}") from error
 
 
-# Output that is lost
+# Lost output
 
 
 def check_objects(listing: Listing, content: bool = False) -> None:
-    """Raises OutputGone for an object of a listing that is not there, or has another size, or with `content` other bytes.
+    """Raises OutputGone if an object of a listing is gone, has another size, or with `content` has another checksum.
 
-    Raises Unavailable where the storage cannot be asked. An object without a known checksum is held against its size alone.
+    Raises Unavailable if the storage cannot be asked. For an object without a known checksum, only the size is compared.
     """
     for found in listing.objects:
         if problem := object_problem(found.uri, found.bytes, found.checksum if content else None):
@@ -333,7 +331,7 @@ def check_objects(listing: Listing, content: bool = False) -> None:
 
 
 def object_problem(uri: str, size: int, checksum: str | None = None) -> str:
-    """What is wrong with an object; nothing where it is as its listing says. Raises Unavailable."""
+    """Returns the fault of an object; empty if it is as its listing says. Raises Unavailable."""
     system, path = storage.filesystem(uri)
     try:
         there = system.get_file_info(path).size
@@ -352,7 +350,7 @@ def object_problem(uri: str, size: int, checksum: str | None = None) -> str:
 
 @dataclasses.dataclass(frozen=True)
 class LandingProblem:
-    """Why an item's directory is not what was registered. `remedy`: what helps, where that is known."""
+    """The difference between an item's directory and the registered one. `remedy`: None if it is not known."""
 
     text: str
     remedy: Remedy | None = None
@@ -362,15 +360,15 @@ class LandingProblem:
 
 
 def landing_problem(pipeline: Pipeline, item: Item) -> LandingProblem | None:
-    """Why shredding an item again cannot make the same; None where its directory lies there as it was registered.
+    """Returns the reason why shredding an item again cannot give the same output; None if its directory is unchanged.
 
-    Raises Unavailable where the landing place cannot be asked.
+    Raises Unavailable if the landing cannot be asked.
     """
     landed = item.landed
     if landed is None:
-        return LandingProblem("nothing says where its files are")
+        return LandingProblem("the manifest does not know where its files are")
     if landed.files == 0:
-        return None  # of an empty window nothing was written
+        return None  # an empty window has no files
     try:
         seen = pipeline.source.reread(landed)
     except (LandingDamaged, ValueError) as error:
@@ -383,9 +381,9 @@ def landing_problem(pipeline: Pipeline, item: Item) -> LandingProblem | None:
 
 
 def send_back(pipeline: Pipeline, claim: Claim, gone: OutputGone) -> ShreddedAgain | ItemFailed:
-    """Ends a load whose item's output is lost: the item is shredded again by itself, once, where its directory is intact.
+    """Ends the load of an item whose output is lost. If its directory is intact, it is shredded again automatically, once.
 
-    Lost again, or with its directory, it fails, and waits for a person.
+    If the output is lost again, or the directory is lost too, the item fails and waits for a person.
     """
     try:
         problem = landing_problem(pipeline, claim.item)
@@ -393,7 +391,7 @@ def send_back(pipeline: Pipeline, claim: Claim, gone: OutputGone) -> ShreddedAga
         pipeline.manifest.put_back(claim, str(error))
         raise
     if problem:
-        lost = f"{gone.what}, and so is what it was made of: {problem.text.rstrip('.')}. Put one of the two back from a backup"
+        lost = f"{gone.what}, and its input too: {problem.text.rstrip('.')}. Restore one of the two from a backup"
         if problem.remedy:
             lost += ", or accept the directory as it is now"
         helps = problem.remedy.action.name if problem.remedy else None
@@ -405,7 +403,7 @@ def send_back(pipeline: Pipeline, claim: Claim, gone: OutputGone) -> ShreddedAga
 
 
 def shred_again(pipeline: Pipeline, key: ItemKey, reason: str) -> bool:
-    """Has an item shredded again by itself whose output is lost; False where it was already, or its directory is not intact."""
+    """Makes an item with lost output be shredded again. Returns False if it was already, or if its directory is not intact."""
     item = pipeline.manifest.item(key)
     application = Application(SHRED)
     if not item.processed_by(application) or item.was_sent_back(application) or landing_problem(pipeline, item):

@@ -64,9 +64,8 @@ def test_ready_and_waiting(store: Store) -> None:
     discover(shop, 1)
     assert (standing(shop, 1, "shred"), standing(shop, 1, "load")) == (Standing.READY, Standing.WAITING)
     assert paragraph(shop, 1) == (
-        f"run=001 {REGISTERED} shred may take it now: `manifest-platform drain` does so. load waits, for"
-        " shred has not processed"
-        " it yet."
+        f"run=001 {REGISTERED} shred may take it now: `manifest-platform drain` does so. load waits, because"
+        " shred has not processed it yet."
     )
 
 
@@ -75,7 +74,8 @@ def test_ready_in_order(store: Store) -> None:
     land(shop, 1, 2, 3)
     assert standing(shop, 1, "load") is Standing.READY
     assert paragraph(shop, 1) == (
-        f"run=001 {REGISTERED} {SHREDDED} load may take it now, for nothing comes before it: `manifest-platform drain` does so."
+        f"run=001 {REGISTERED} {SHREDDED} load may take it now, because nothing comes before it: `manifest-platform drain` does"
+        " so."
     )
     assert paragraph(shop, 3) == (
         f"run=003 {REGISTERED} {SHREDDED} load may take it once it is next. Before it load takes run=001, the first of 2 items"
@@ -89,10 +89,9 @@ def test_ready_while_another_worker_holds_the_lease(store: Store) -> None:
     land(shop, 1)
     with lease(shop, LOAD, "ann@host:7"):
         assert paragraph(shop, 1) == (
-            f"run=001 {REGISTERED} {SHREDDED} load may take it now, for nothing comes before it: ann@host:7 holds"
-            " the lease until"
-            " 2026-01-01 01:00:00 UTC, and takes it in its turn; if that worker is gone, `manifest-platform drain` does so"
-            " afterwards."
+            f"run=001 {REGISTERED} {SHREDDED} load may take it now, because nothing comes before it: ann@host:7 holds the lease"
+            " until 2026-01-01 01:00:00 UTC and takes it in its turn. If that worker is gone, `manifest-platform drain` takes"
+            " it afterward."
         )
 
 
@@ -123,8 +122,8 @@ def test_late_to_be_appended_and_appended(store: Store) -> None:
     load_next(shop)
     land(shop, 1)
     assert paragraph(shop, 1) == (
-        f"run=001 {REGISTERED} {SHREDDED} load may take it now, for nothing comes before it: `manifest-platform drain` does so."
-        " It is late, and is appended."
+        f"run=001 {REGISTERED} {SHREDDED} load may take it now, because nothing comes before it: `manifest-platform drain` does"
+        " so. It is late, and is appended."
     )
     load_next(shop)
     assert paragraph(shop, 1).endswith("load applied it in epoch 1 at 2026-01-01 00:00:00 UTC, late: it is done.")
@@ -136,11 +135,14 @@ def test_late_and_set_aside(store: Store) -> None:
     load_next(shop)
     land(shop, 1)
     assert standing(shop, 1, "load") is Standing.LATE
-    aside = f"run=001 {REGISTERED} {SHREDDED} load has set it aside, for it arrived behind the watermark, which is on run=002: "
+    aside = (
+        f"run=001 {REGISTERED} {SHREDDED} load has quarantined it, because it arrived behind the watermark, which is at"
+        " run=002: "
+    )
     helps = "It can only come in with a full load, or, in a feed that has none, once load.late is `append`."
-    assert paragraph(shop, 1) == f"{aside}its place in the order is gone. {helps}"
+    assert paragraph(shop, 1) == f"{aside}its place in the order has passed. {helps}"
     assert paragraph(manifest(store, late="append"), 1) == (
-        f"{aside}`manifest-platform unskip run=001` lets it in, marked late."
+        f"{aside}`manifest-platform unskip run=001` admits it, marked late."
     )
 
 
@@ -150,8 +152,8 @@ def test_skipped(store: Store) -> None:
     shop.skip(key(1), "test data")
     assert standing(shop, 1, "load") is Standing.SKIPPED
     assert paragraph(shop, 1) == (
-        f"run=001 {REGISTERED} shred and load pass over it, for ann said so at 2026-01-01 00:00:00 UTC (test data);"
-        " `manifest-platform unskip run=001` lets it in."
+        f"run=001 {REGISTERED} shred and load pass over it: ann decided so at 2026-01-01 00:00:00 UTC (test data)."
+        " `manifest-platform unskip run=001` admits it again."
     )
 
 
@@ -160,8 +162,8 @@ def test_skipped_by_one_step(store: Store) -> None:
     land(shop, 1)
     shop.skip(key(1), "test data", "load")
     assert paragraph(shop, 1) == (
-        f"run=001 {REGISTERED} {SHREDDED} load passes over it, for ann said so at 2026-01-01 00:00:00 UTC (test data);"
-        " `manifest-platform unskip run=001` lets it in."
+        f"run=001 {REGISTERED} {SHREDDED} load passes over it: ann decided so at 2026-01-01 00:00:00 UTC (test data)."
+        " `manifest-platform unskip run=001` admits it again."
     )
 
 
@@ -170,9 +172,9 @@ def test_cut_off(store: Store) -> None:
     discover(shop, 1)
     shop.skip(key(1), "broken", "shred")
     assert standing(shop, 1, "load") is Standing.CUT_OFF
-    assert paragraph(shop, 1).partition("lets it in. ")[2] == (
-        "load never gets it, for it is skipped for shred: `manifest-platform unskip run=001` lets it in for all,"
-        " `manifest-platform skip run=001 --reason TEXT` passes over it for all."
+    assert paragraph(shop, 1).partition("admits it again. ")[2] == (
+        "load never gets it, because shred is told to skip it: `manifest-platform unskip run=001` admits it for all steps,"
+        " `manifest-platform skip run=001 --reason TEXT` skips it for all steps."
     )
 
 
@@ -183,10 +185,10 @@ def test_failed(store: Store) -> None:
         shop.fail(claim_next(shop, held), Failure(FailureKind.PERMANENT, "no such schema."))
     assert (standing(shop, 1, "shred"), standing(shop, 1, "load")) == (Standing.FAILED, Standing.FAILED)
     assert paragraph(shop, 1) == (
-        f"run=001 {REGISTERED} shred failed on it at 2026-01-01 00:00:00 UTC (permanent): no such schema. It"
-        " waits for a person:"
-        " `manifest-platform resolve run=001` has it tried again once the cause is mended, `manifest-platform skip run=001"
-        " --reason TEXT` passes over it for good. load cannot take it before that is settled."
+        f"run=001 {REGISTERED} shred failed on it at 2026-01-01 00:00:00 UTC (permanent): no such schema. It waits"
+        " for a person: `manifest-platform resolve run=001` frees it for another attempt once the cause is fixed;"
+        " `manifest-platform skip run=001 --reason TEXT` passes over it permanently. load cannot take it before this is"
+        " settled."
     )
 
 
@@ -211,17 +213,17 @@ def test_processing(store: Store) -> None:
     assert standing(shop, 1, "load") is Standing.PROCESSING
     assert paragraph(shop, 1) == (
         f"run=001 {REGISTERED} {SHREDDED} load has been working on it since 2026-01-01 00:00:00 UTC: ann@host:7 holds the lease"
-        " until 2026-01-01 01:00:00 UTC, and extends it for as long as it lives."
+        " until 2026-01-01 01:00:00 UTC and extends it while the worker lives."
     )
     kill(held)
     clock.turn(61 * MINUTE)
     gone = "load began to work on it at 2026-01-01 00:00:00 UTC, and that worker is gone"
     assert paragraph(shop, 1).endswith(
-        f"{gone} (its lease ended at 2026-01-01 01:00:00 UTC): `manifest-platform drain` settles what it left."
+        f"{gone} (its lease ended at 2026-01-01 01:00:00 UTC). `manifest-platform drain` settles the unfinished work."
     )
     with lease(shop, LOAD, "bob@host:8"):
         assert paragraph(shop, 1).endswith(
-            f"{gone} (the lease is bob@host:8's now): `manifest-platform drain` settles what it left."
+            f"{gone} (bob@host:8 holds the lease now). `manifest-platform drain` settles the unfinished work."
         )
 
 
@@ -232,7 +234,7 @@ def test_processing_by_another_step(store: Store) -> None:
         claim_next(shop, held)
         assert paragraph(shop, 1) == (
             f"run=001 {REGISTERED} shred has been working on it since 2026-01-01 00:00:00 UTC: ann@host:7 holds the lease until"
-            " 2026-01-01 01:00:00 UTC, and extends it for as long as it lives. load cannot take it before that is settled."
+            " 2026-01-01 01:00:00 UTC and extends it while the worker lives. load cannot take it before this is settled."
         )
 
 
@@ -243,10 +245,9 @@ def test_invalid(store: Store) -> None:
     store.transact(shop.dataset, [Put(record_key(key(1), 2), stray.to_dict(), 0)], "by hand")
     assert standing(shop, 1, "load") is Standing.INVALID
     assert paragraph(shop, 1) == (
-        f"run=001 {REGISTERED} No step touches it, for its records break the rules: record {STRAY} (Processed) of"
-        " s3://bucket/enriched/run=001/ must point at a Processing, but points at nothing. The log was"
-        " changed by something else"
-        " than this program: `manifest-platform history run=001` shows it, and a backup or a dump has what it was."
+        f"run=001 {REGISTERED} No step takes it, because its records break the rules: record {STRAY} (Processed) of"
+        " s3://bucket/enriched/run=001/ must point at a Processing, and points at nothing. Another program has"
+        " changed the log. `manifest-platform history run=001` shows its records; restore them from a backup or a dump."
     )
 
 
@@ -257,9 +258,9 @@ def test_gap(store: Store) -> None:
     window = vault.key(vault.INCR, 3)
     assert standing(of, window, "load") is Standing.GAP
     assert paragraph(of, window).partition("00 UTC. ")[2] == (
-        "load stops before it (gap: it starts at 0002, but the item before it stopped at 0001): what lies"
-        " between has not landed. `manifest-platform capture` asks for it; where others land the windows, they must. If it"
-        " never comes, only a full load closes the gap: `manifest-platform full begin latest`."
+        "load stops before it (gap: it starts at 0002, and the item before it stopped at 0001): the"
+        " windows between have not landed. `manifest-platform capture` fetches them; if another program lands them, it must do"
+        " so. If they never come, only a full load closes the gap: `manifest-platform full begin latest`."
     )
 
 
@@ -283,8 +284,8 @@ def test_a_snapshot_is_shredded_when_a_full_load_begins_with_it(store: Store) ->
     snapshot = vault.key(vault.FULL, 2)
     assert (standing(of, snapshot, "shred"), standing(of, snapshot, "load")) == (Standing.READY, Standing.WAITING)
     assert paragraph(of, snapshot).partition("(1 files, 10 B). ")[2] == (
-        "shred takes it when a full load begins with it: `manifest-platform full begin stoptime=0002`. load waits, for shred"
-        " has not processed it yet."
+        "shred takes it when a full load begins with it: `manifest-platform full begin stoptime=0002`. load waits, because"
+        " shred has not processed it yet."
     )
 
 
@@ -298,10 +299,10 @@ def test_an_overlap(store: Store) -> None:
     vault.shred(of, vault.INCR, 4)
     assert standing(of, window, "load") is Standing.OVERLAP
     assert paragraph(of, window).partition("00 UTC. ")[2] == (
-        "load stops before it (overlap: it starts at 0001, but the item before it stopped only at 0002): part of what it says"
-        " is loaded already. See at the source which of the two windows is right; then"
+        "load stops before it (overlap: it starts at 0001, and the item before it stopped at 0002 only): part of its content is"
+        " already loaded. Check at the source which of the two windows is right. Then"
         " `manifest-platform skip stoptime=0004 --reason TEXT` passes over it, or `manifest-platform full begin latest`"
-        " begins anew with a snapshot."
+        " starts again from a snapshot."
     )
 
 
@@ -311,7 +312,7 @@ def test_the_first_load_needs_a_snapshot(store: Store) -> None:
     window = vault.key(vault.INCR, 1)
     assert standing(of, window, "load") is Standing.NEEDS_FULL
     assert paragraph(of, window).partition("00 UTC. ")[2] == (
-        "load waits, for no snapshot was loaded yet that it could follow: `manifest-platform full begin latest` begins with the"
+        "load waits, because no snapshot was loaded yet that it could follow: `manifest-platform full begin latest` loads the"
         " newest."
     )
 
@@ -327,13 +328,13 @@ def test_held_by_a_full_load_and_superseded_by_it(store: Store) -> None:
     for number in (1, 2):
         assert standing(of, vault.key(vault.INCR, number), "load") is Standing.MODE
     assert paragraph(of, window).partition("00 UTC. ")[2] == (
-        "load is held: load is loading stoptime=0002 in full: other feeds wait. It goes on once that is loaded or cancelled."
+        "load is held: load is loading stoptime=0002 in full: other feeds wait. It continues once that is loaded or canceled."
     )
     assert paragraph(of, snapshot).endswith("load may take it now: `manifest-platform drain` does so.")
     vault.load(of, vault.FULL, 2)
     assert standing(of, window, "load") is Standing.SUPERSEDED
     assert paragraph(of, window).partition("00 UTC. ")[2] == (
-        "load passes over it, for the full load of epoch 2 contains it: there is nothing to do."
+        "load passes over it, because the full load of epoch 2 contains it. There is nothing to do."
     )
     assert paragraph(of, snapshot).endswith("load applied it in epoch 2 at 2026-01-01 00:00:00 UTC: it is done.")
 

@@ -87,7 +87,7 @@ def test_a_configuration_without_the_dataset_stays_and_nothing_is_written(
 ) -> None:
     Path("manifest_platform.yaml").write_text("datasets:\n  other: {}\n")
     assert main(["init", "--landing", str(shop), "--yes"]) == 2
-    assert "has no dataset shop: nothing was written. Add to its datasets" in capsys.readouterr().err
+    assert "has no dataset shop, so nothing was written. Add this to its datasets" in capsys.readouterr().err
     assert [path.name for path in Path().iterdir()] == ["manifest_platform.yaml"]
 
 

@@ -32,11 +32,11 @@ def test_status_tells_what_is_not_registered_and_why(strays: Shop, run, ask) -> 
     assert f"2 complete, not registered yet: {RUNS[0]}, {RUNS[1]}" in told
     assert "command manifest-platform drain" in told
     assert re.search(
-        rf"1 not complete yet: {RUNS[2]} \(unchanged since 20.* UTC\); complete once it holds the file _SUCCESS", told
+        rf"1 not complete yet: {RUNS[2]} \(unchanged since 20.* UTC\); complete once it contains the file _SUCCESS", told
     )
     assert "set datasets.acme.landing.complete: settle" in told
-    assert f"ignored: {NEARLY}: not a run name" in told
-    assert f"{NEARLY} is nearly one, rename it to run=2024-05-14-12-30-00" in told
+    assert f"left alone: {NEARLY}: not a run name" in told
+    assert f"{NEARLY} is almost correct: rename it to run=2024-05-14-12-30-00" in told
     [landing] = ask("status")[1]["landing"]
     assert (landing["not_registered"], landing["unparseable"]) == (RUNS[:2], [NEARLY])
     assert [one["name"] for one in landing["incomplete"]] == [RUNS[2]]
@@ -71,13 +71,13 @@ def test_a_landing_root_in_which_nothing_was_yet_says_what_is_expected(shop: Sho
     code, out, _ = run(command)
     told = " ".join(out.split())
     assert code in (0, 4)
-    assert re.search(r"nothing has landed in .* yet; expected: a run name \(run=YYYY-MM-DD-HH-MM-SS\), complete once", told)
+    assert re.search(r"nothing has landed in .* yet. Expected: a run name \(run=YYYY-MM-DD-HH-MM-SS\), complete once", told)
 
 
 @pytest.mark.parametrize(
     ("name", "told"),
     [
-        (RUNS[0], f"{RUNS[0]} is complete, and not registered yet: the next drain does so"),
+        (RUNS[0], f"{RUNS[0]} is complete and not registered yet: the next drain registers it"),
         (RUNS[2], f"{RUNS[2]} is not registered: 1 not complete yet"),
         (NEARLY, "rename it to run=2024-05-14-12-30-00"),
     ],

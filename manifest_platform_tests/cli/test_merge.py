@@ -153,7 +153,7 @@ def test_a_day_that_is_not_over_is_read_as_it_comes_and_merged_when_the_clock_sa
     told = words(run("explain", "events", today)[1])
     assert "It is open: its day ends in UTC, and it is closed by the first run after" in told
     assert "A merge now would write nothing" in told
-    assert "Readers see its small objects as they came." in told
+    assert "Readers see its small objects." in told
 
     # Asked for, it is merged though it is open; nobody reads that yet, not even after a rebuild.
     code, report = ask("run", "--table", "events", "--date", today)
@@ -173,7 +173,7 @@ def test_what_is_asked_for_is_merged_and_nothing_else(own: Shop, spark: Any, run
     come_later(own, spark)
     assert "registered 3 commits; the next run registers 1 more" in words(run("status")[1])
     told = words(run("explain", "events", DAY)[1])
-    assert told.endswith("Objects of 1 commit are not registered yet, and may be of it: the next run does that.")
+    assert told.endswith("Objects of 1 commit are not registered yet and may belong to it: the next run registers them.")
     code, out, _ = run("run", "--table", "events", "--date", DAY)
     assert code == 0
     assert "· commit 4  registered  7 objects of 7 partitions" in out
@@ -183,7 +183,7 @@ def test_what_is_asked_for_is_merged_and_nothing_else(own: Shop, spark: Any, run
     told = words(run("explain", "com_acme_session_1", DAY)[1])
     assert "has 4 small objects" in told
     assert "of which 1 delayed. 3 of these are in 1 merged object" in told
-    assert "Readers see version 3000005, generation 1, without what waits. Its merge is due at" in told
+    assert "Readers see version 3000005, generation 1, without the waiting objects. Its merge is due at" in told
     status = words(run("status")[1])
     assert f"{DAY} switched, version 3000005; 1 object" in status
     assert "1 of 7 tables at rest" in status
@@ -267,8 +267,8 @@ def test_a_partition_at_rest_is_explained(shop: Shop, run: Run) -> None:
     assert code == 0
     assert re.fullmatch(
         rf"events of {DAY} has 3 small objects \({EVENT_ROWS} rows, .* kB\). These are in 1 merged object of .* kB\. It is"
-        r" closed: what came up to id 3000007 came in time\. It is switched: readers get merged objects\. Readers see version"
-        r" 3000007, generation 1\. Nothing is left to do until another object comes\.",
+        r" closed: objects up to id 3000007 came in time\. It is switched: readers see merged objects\. Readers see version"
+        r" 3000007, generation 1\. Nothing is left to do until another object arrives\.",
         words(out),
     )
 
@@ -613,7 +613,7 @@ def test_a_name_of_several_tables_is_refused(bare: Inventory, run: Run) -> None:
         bare.sync_table(given.settings("visits", schema=schema, physical_name=key))
     for arguments in (("drop", "visits", "--yes"), ("explain", "visits", DAY)):
         code, _, err = run(*arguments)
-        assert (code, "name one as shredding does, a and b" in words(err)) == (1, True)
+        assert (code, "use the name that shredding uses, a and b" in words(err)) == (1, True)
     assert run("drop", "b", "--yes")[0] == 0
     assert run("drop", "visits", "--yes")[0] == 0
     assert [one.key for one in bare.tables()] == [given.TABLE]
@@ -649,7 +649,7 @@ def test_a_partition_that_was_set_aside_blocks_the_status_until_it_is_retried(
     assert code == 0
     [one] = [one for table in found["tables"] for one in table["partitions"]]
     assert not one["set_aside"]
-    assert one["waits_for"].startswith("its merge is due since")
+    assert one["waits_for"].startswith("its merge has been due since")
     assert one["command"] == "manifest-platform merge run"
     assert run("retry", *place(today))[0] == 1
 
@@ -732,7 +732,7 @@ def test_a_partition_of_the_calendars_last_day_stops_nothing(bare: Inventory, ru
     code, status = ask("status")
     assert code == 0
     assert "it is never closed" in status["tables"][0]["partitions"][0]["waits_for"]
-    assert "It is open, and stays so: its day is the calendar's last." in words(run("explain", *place(date.max))[1])
+    assert "It is open and stays open: its day is the calendar's last." in words(run("explain", *place(date.max))[1])
 
 
 @pytest.mark.parametrize(
@@ -765,7 +765,7 @@ def test_a_dataset_that_is_not_merged_says_how_to_have_it_merged(
     monkeypatch.setenv(config.VARIABLE, str(Shop(tmp_path / "shop").config_file))
     code, _, err = run("status")
     assert code == 1
-    assert "give it a part `merge` with an `output`" in err
+    assert "add `merge` with an `output`" in err
 
 
 def test_looking_imports_nothing_heavy(bare: Inventory, today: date) -> None:

@@ -280,4 +280,4 @@ def test_a_place_in_s3_is_looked_at_as_one_on_a_disk(s3_bucket: str, capsys: pyt
     _, document = asked(capsys, f"{run}/part-00000.tsv")
     assert (document["part"], document["feeds"][0]["first"]) == (f"{run}/part-00000.tsv", "run=2026-01-01-00-10-00")
     assert main(["preview", f"{s3_bucket}/nothing"]) == 2
-    assert "nothing in S3 begins with" in capsys.readouterr().err
+    assert "S3 has no objects below" in capsys.readouterr().err

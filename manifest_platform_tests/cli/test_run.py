@@ -119,13 +119,13 @@ def test_what_a_program_prints_is_no_part_of_json(run: Any) -> None:
         ("exit 3", "permanent", "exit code 3"),
         ("exit 75", "transient", "exit code 75"),
         ("kill -9 $$", "permanent", "ended by signal SIGKILL"),
-        ('echo "{" > $MANIFEST_PLATFORM_OUTPUT', "permanent", "what the program wrote is no JSON: "),
-        ('echo "[]" > $MANIFEST_PLATFORM_OUTPUT', "permanent", "what the program wrote is no JSON object"),
-        ("mkdir $MANIFEST_PLATFORM_OUTPUT", "permanent", "what the program wrote cannot be read: "),
+        ('echo "{" > $MANIFEST_PLATFORM_OUTPUT', "permanent", "the program's output is not JSON: "),
+        ('echo "[]" > $MANIFEST_PLATFORM_OUTPUT', "permanent", "the program's output is not a JSON object"),
+        ("mkdir $MANIFEST_PLATFORM_OUTPUT", "permanent", "the program's output cannot be read: "),
         (
             "yes [ | head -n 99999 > $MANIFEST_PLATFORM_OUTPUT",
             "permanent",
-            "what the program wrote is no JSON: maximum recursion",
+            "the program's output is not JSON: maximum recursion",
         ),
         ('echo \'{"half": "\\ud800"}\' > $MANIFEST_PLATFORM_OUTPUT', "permanent", "the payload of a Processed of "),
         ("kill -40 $$", "permanent", "ended by signal 40"),
@@ -196,8 +196,8 @@ def test_a_strict_step_takes_items_in_order_and_waits_for_what_it_needs(shop: Sh
 @pytest.mark.parametrize(
     ("arguments", "code", "message"),
     [
-        (["run", "--application", "shred", "--", "true"], 1, "shred is the platform's own step"),
-        (["run", "--application", "load", "--", "true"], 1, "load is the platform's own step"),
+        (["run", "--application", "shred", "--", "true"], 1, "shred is a step of the platform"),
+        (["run", "--application", "load", "--", "true"], 1, "load is a step of the platform"),
         (["run", "--application", "merge", "--", "true"], 1, "declares no step 'merge' (its own: count, publish)"),
         (["run", "--application", COUNT, "--item", "run=2020-01-01-00-00-00", "--", "true"], 1, "was it discovered?"),
         (["run", "--application", COUNT], 2, "Missing argument 'COMMAND"),

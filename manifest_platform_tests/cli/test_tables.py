@@ -70,7 +70,7 @@ def test_rows_that_somebody_deleted_are_told(shop: Shop, capsys: pytest.CaptureF
         warehouse.execute("DELETE FROM shop.events WHERE event_id = (SELECT min(event_id) FROM shop.events)")
     code, document = asked(capsys)
     assert (code, told(document)) == (1, [("events", None)])
-    assert "somebody else added or deleted rows" in document["differences"][0]["difference"]
+    assert "Another program added or deleted rows" in document["differences"][0]["difference"]
 
 
 def test_a_ledger_that_tells_something_else_is_told_with_the_first_item(shop: Shop, capsys: pytest.CaptureFixture[str]) -> None:

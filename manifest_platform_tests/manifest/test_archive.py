@@ -379,7 +379,7 @@ def test_records_that_do_not_read_back_as_they_were_move_nothing(
     before = store.query("shop", "")
     as_written = record_files._record
     monkeypatch.setattr(record_files, "_record", lambda row: dataclasses.replace(as_written(row), author="somebody"))
-    with pytest.raises(RowDamaged, match="does not read back as it was written: run=001 differs; nothing was moved"):
+    with pytest.raises(RowDamaged, match="does not read back as it was written: the records of run=001 differ"):
         archive(of, FEED, LATER, str(tmp_path))
     assert store.query("shop", "") == before
 
@@ -505,7 +505,7 @@ def test_the_command_says_how_many_went_where(shop: Path, capsys: pytest.Capture
 def test_nothing_is_archived_that_somebody_may_still_work_by(shop: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Who shreds an item for longer, and fails it then, puts the failure where an archived record was."""
     assert cli.main(["archive", "--older-than", "24h", "--config", str(shop)]) == cli.Exit.FAILED
-    assert "younger than a step may take, which is 24 hours (limits.program_hours)" in capsys.readouterr().err
+    assert "older than the longest step limit, 24 hours (limits.program_hours)" in capsys.readouterr().err
     shop.write_text(shop.read_text() + "limits: {load_hours: 48}\n")
     assert cli.main(["archive", "--older-than", "36h", "--config", str(shop)]) == cli.Exit.FAILED
     assert cli.main(["archive", "--older-than", "49h", "--config", str(shop)]) == cli.Exit.DONE

@@ -27,7 +27,7 @@ def test_an_out_of_order_partition_fails_immediately_and_names_the_next_item(shr
     before = records(shredded.shop)
     message = failure(shredded.materialize(["warehouse"], 2))
     assert message == (
-        f"{run_name(2)} is out of order: {run_name(1)} comes first and is not loaded (it is ready to be)."
+        f"{run_name(2)} is out of order: {run_name(1)} comes first and is not loaded (it is ready)."
         f" In Dagster: materialize the partition {run_name(1)} of shop/shredded and shop/warehouse first, or launch the job"
         " shop_drain. In a terminal: manifest-platform drain"
     )

@@ -94,13 +94,13 @@ def test_an_empty_run_configuration_is_refused(landed: DagsterWard, wrong: str) 
 
 def test_F12_without_a_snapshot_no_full_load_begins(dagster: DagsterWard) -> None:
     message = failure(dagster.begin())
-    assert message == f"dataset {NAME} has no snapshot in hand. Do this first: manifest-platform capture"
+    assert message == f"no snapshot of dataset {NAME} has landed. Do this first: manifest-platform capture"
     with dagster.ward.open() as pipeline:
         assert state(pipeline).epoch == 1
 
 
 def test_a_full_load_from_an_item_that_is_no_snapshot_is_refused(landed: DagsterWard) -> None:
-    assert "is no snapshot: a full load is begun with one of feed full" in failure(landed.begin(item=CHANGES[0].name))
+    assert "is not a snapshot. A full load begins with an item of feed full" in failure(landed.begin(item=CHANGES[0].name))
     assert "is neither a window's name" in failure(landed.begin(item="yesterday"))
 
 
@@ -136,7 +136,10 @@ def test_a_drain_loads_the_snapshot_then_changes_then_logs(landed: DagsterWard) 
 def test_F11_a_second_full_load_is_refused_meanwhile(landed: DagsterWard) -> None:
     assert landed.begin().success
     message = failure(landed.begin())
-    assert f"a full load with {SNAPSHOT.name} is in progress: drain, or cancel it. In Dagster: launch the job" in message
+    assert (
+        f"a full load with {SNAPSHOT.name} is in progress: drain to finish it, or cancel it. In Dagster: launch the job"
+        in message
+    )
     assert message.endswith("manifest-platform full cancel")
     with landed.ward.open() as pipeline:
         assert state(pipeline).epoch == 2
@@ -186,7 +189,7 @@ def test_changes_out_of_order_fail_and_name_the_next_window(loaded: DagsterWard)
     before = loaded.ward.seen
     message = failure(loaded.run_assets(["incr/warehouse"], more[1].name, more[2].name))
     assert message == (
-        f"{more[1].name} is out of order: {more[0].name} comes first and is not loaded (it is ready to be)."
+        f"{more[1].name} is out of order: {more[0].name} comes first and is not loaded (it is ready)."
         f" In Dagster: materialize the partition {more[0].name} of {NAME}/incr/shredded and {NAME}/incr/warehouse first, or"
         f" launch the job {NAME}_drain. In a terminal: manifest-platform drain"
     )

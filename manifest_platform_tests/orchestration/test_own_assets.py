@@ -305,7 +305,7 @@ def test_a_strict_asset_is_committed_in_the_manifests_order(opened: Opened) -> N
     ward = opened(own("report", "warehouse", metadata={"order": "strict"}), steps=[STRICT])
     message = ward.refusal("report", CHANGES[2])
     first, third = CHANGES[0].name, CHANGES[2].name
-    assert message == f"{third} is out of order: {first} comes first and is not done by report (it is ready to be)"
+    assert message == f"{third} is out of order: {first} comes first and is not done by report (it is ready)"
     assert ward.commits("report") == []
     ward.make("report", *CHANGES[:3])
     assert ward.commits("report") == names(*CHANGES[:3])
@@ -452,7 +452,7 @@ def test_an_asset_with_the_name_of_a_platform_step_is_refused(opened: Opened, st
     ward = opened(own(step, "shredded"), own("behind", step))
     with ward.ward.open() as pipeline:
         before = pipeline.manifest.history(key_of(pipeline, "0100"))
-    assert f"no asset may be called '{step}': that is a step of the platform's" in ward.refusal(step, CHANGES[3])
+    assert f"no asset may be called '{step}', because a step of the platform has this name" in ward.refusal(step, CHANGES[3])
     assert f"no asset may be called '{step}'" in ward.refusal("behind", CHANGES[3])
     with ward.ward.open() as pipeline:
         assert pipeline.manifest.history(key_of(pipeline, "0100")) == before

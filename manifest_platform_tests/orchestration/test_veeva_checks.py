@@ -156,7 +156,7 @@ def test_B6_a_gap_needs_a_snapshot_once_the_vault_has_deleted_the_window(
     _lose_a_window(loaded)
     needed = _failed(loaded)["incr/warehouse", "no_full_load_needed"]
     reason = str(needed.metadata["reason"].value)
-    assert "2026-01-02T00:45Z" in reason and reason.endswith("is missing; the source keeps windows for 10 days")
+    assert "2026-01-02T00:45Z" in reason and reason.endswith("is missing, and the source keeps windows for 10 days only")
     monkeypatch.setattr("manifest_platform.sources.veeva.source.VeevaDirectData.retention", timedelta(days=36_500))
     assert ("incr/warehouse", "no_full_load_needed") not in _failed(loaded), "it may still come"
 

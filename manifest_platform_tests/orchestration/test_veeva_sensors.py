@@ -230,7 +230,7 @@ def test_B6_a_needed_snapshot_is_reported_by_the_sensor(dagster: DagsterWard) ->
         land(pipeline, *incrs("0130", "0145"))
     needed = dagster.tick(first.cursor)
     said = str(_failed(needed, "no_full_load_needed")[INCR])
-    assert "2026-01-02T01:00Z" in said and "is missing; the source keeps windows for 10 days" in said
+    assert "2026-01-02T01:00Z" in said and "is missing, and the source keeps windows for 10 days only" in said
     assert said.endswith("Do: manifest-platform capture --feed full"), "the snapshot in hand is older than the gap"
     assert not _evaluated(dagster.tick(needed.cursor)), "told of once"
 

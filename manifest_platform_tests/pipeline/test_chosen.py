@@ -34,7 +34,7 @@ def test_out_of_order_is_refused_with_what_is_next(shop: Shop) -> None:
         with pytest.raises(OutOfOrder) as refused:
             list(load_chosen(pipeline, keys(pipeline, 1)))
         assert str(refused.value) == (
-            f"{run_name(1)} is out of order: {run_name(0)} comes first and is not loaded (it is ready to be)"
+            f"{run_name(1)} is out of order: {run_name(0)} comes first and is not loaded (it is ready)"
         )
         assert refused.value.remedy is not None
         assert refused.value.remedy.action is Action.DRAIN
@@ -197,5 +197,5 @@ def test_an_item_that_is_skipped_while_spark_starts_is_refused_in_words(tmp_path
             operator.manifest.skip(chosen[0], "not wanted")
             return spark
 
-        with pytest.raises(Refused, match="changed by somebody else while Spark started"):
+        with pytest.raises(Refused, match="another process changed an item while Spark started"):
             list(shred_chosen(pipeline, slow_start, chosen))

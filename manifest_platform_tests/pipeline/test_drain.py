@@ -330,8 +330,8 @@ def test_output_that_is_lost_with_its_directory_fails_and_says_what_must_come_ba
         [failed] = events
         assert isinstance(failed, ItemFailed)
         assert (failed.application, failed.failure.kind) == (LOAD, "permanent")
-        assert "and so is what it was made of" in failed.failure.message
-        assert "Put one of the two back from a backup" in failed.failure.message
+        assert "and its input too" in failed.failure.message
+        assert "Restore one of the two from a backup" in failed.failure.message
     assert shop.seen.ledger == []
     assert set(shop.seen.rows.values()) == {0}, "what was inserted before the missing object is rolled back"
 

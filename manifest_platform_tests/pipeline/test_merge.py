@@ -233,7 +233,7 @@ def test_an_object_that_a_merge_misses_is_made_again_by_itself_and_its_partition
     storage.local_path(gone.uri).unlink()
     events, _ = merged(merging, spark)
     [failed] = [event for event in events if isinstance(event, FinishedJob) and event.outcome == "failed"]
-    assert f"{run_name(1)} is shredded again, by itself" in (failed.error or "")
+    assert f"{run_name(1)} is shredded again automatically" in (failed.error or "")
     drained(pipeline, spark)
     _, report = merged(merging, spark)
     assert (report.stop, report.merged, report.failed) == (Stop.IDLE, 1, 0)
@@ -248,7 +248,7 @@ def test_a_listing_that_a_merge_misses_is_made_again_by_itself(pipeline: Pipelin
     storage.local_path(record.data["listing"]).unlink()
     _, report = merged(merging, spark)
     assert report.stop is Stop.BLOCKED
-    assert f"{run_name(1)} is shredded again, by itself" in report.reason
+    assert f"{run_name(1)} is shredded again" in report.reason
     drained(pipeline, spark)
     asked = [(table, DAY) for table in rows]
     assert merged(merging, spark, asked=asked)[1].stop is Stop.IDLE
@@ -342,7 +342,7 @@ def test_a_disabled_table_is_merged_no_more(shop: Shop, pipeline: Pipeline, spar
 
 
 def test_a_dataset_without_the_part_is_not_merged(spark: Any, tmp_path: Path) -> None:
-    with Shop(tmp_path).open() as pipeline, pytest.raises(Refused, match="shop is not merged: give it a part `merge`"):
+    with Shop(tmp_path).open() as pipeline, pytest.raises(Refused, match="shop is not merged: add `merge`"):
         Merging(pipeline)
 
 

@@ -1,7 +1,7 @@
-"""The doctor: what is wrong with a dataset, by its log, its warehouse and its objects; and mending what is safe.
+"""The doctor: finds faults of a dataset in its log, its warehouse and its objects, and repairs those that are safe to repair.
 
-Of its parts, `findings` is the vocabulary, `fold` what the log adds up to (pure); `log`, `sink` and `objects` look, and
-`merged` is about what merging wrote, `outside` about the store's own objects, `repair` mends by the manifest's own operations.
+`findings` is the vocabulary, and `fold` derives states from the log (pure). `log`, `sink`, `objects`, `output` and `captures`
+examine items; `merged`, `outside` and `spooled` examine other data. `repair` uses the manifest's own operations.
 """
 
 from __future__ import annotations
@@ -32,18 +32,18 @@ if TYPE_CHECKING:
     from manifest_platform.warehouse.apply import Warehouse
 
 HINDRANCES = (Kind.UNREADABLE, Kind.UNCHECKED, Kind.UNKNOWN, Kind.UNRECORDED)
-"""What must be settled before objects are removed: records that name them may be missing."""
+"""Findings that must be settled before objects are removed, because records that name these objects may be missing."""
 
 __all__ = ["GRACE", "Diagnosis", "Doctor", "Finding", "Kind"]
 
 
 @dataclass
 class Doctor:
-    """Examines and mends one pipeline.
+    """Examines and repairs one pipeline.
 
-    `warehouse`, `objects`: whether to look there. `grace`: how old objects must be that nothing names; None: GRACE for shredded
-    ones, `merging.garbage.GRACE` for merged ones. `patience`: for how many seconds a locked warehouse is waited for. `done`:
-    what was mended. `read`: of so many bytes of shredded objects the checksums are compared. `told`: is told how far it is.
+    `warehouse`, `objects`: whether to examine these. `grace`: the minimum age of unnamed objects; None means GRACE for shredded
+    objects and `merging.garbage.GRACE` for merged ones. `patience`: the seconds to wait for a locked warehouse. `read`: the
+    bytes of shredded objects whose checksums are compared. `told`: is called with the progress. `done`: a line for each repair.
     """
 
     pipeline: Pipeline
@@ -56,7 +56,7 @@ class Doctor:
     done: list[str] = field(default_factory=list)
 
     def examine(self) -> Diagnosis:
-        """All that is wrong; changes nothing. What cannot be reached is a finding. Raises StoreError."""
+        """Returns everything that is wrong, and changes nothing. An unreachable system is a finding. Raises StoreError."""
         diagnosis, _ = self._examine()
         return self._with_merged(diagnosis)
 
@@ -90,16 +90,16 @@ class Doctor:
             return diagnosis, states
 
     def _reader(self) -> closing[Warehouse]:
-        """The dataset's warehouse, only for reading; somebody else's lock is waited for, as long as our patience lasts."""
+        """Opens the dataset's warehouse for reading. Waits up to `patience` seconds for a lock of another process."""
         from manifest_platform.warehouse.apply import open_warehouse
 
         config, dataset = self.pipeline.config, self.pipeline.name
         return closing(open_warehouse(config.warehouse, dataset, read_only=True, patience=self.patience))
 
     def repair(self) -> Diagnosis:
-        """Mends what is safe to mend; what it returns is wrong still. Raises StoreError, WarehouseError, LandingError.
+        """Repairs what is safe to repair, and returns what is still wrong. Raises StoreError, WarehouseError, LandingError.
 
-        Rows of an older release are taken over first: what is mended rests on rows as they are read.
+        Rows of an older release are upgraded first, because repairs depend on rows in the present form.
         """
         upgrade(self.pipeline)
         for pass_ in (self._settle, self._rewrite, self._adopt):
@@ -110,7 +110,7 @@ class Doctor:
         return self.examine()
 
     def _settle(self, diagnosis: Diagnosis, _states: States) -> Iterator[str]:
-        """Dead claims come first: what they end as is counted afterwards."""
+        """Ends dead claims. This comes first, because their outcome is counted by the following repairs."""
         pipeline = self.pipeline
         try:
             yield from repair.end_dead_claims(pipeline.manifest, diagnosis.findings, pipeline.lease, partial(settle, pipeline))
@@ -127,7 +127,7 @@ class Doctor:
             found = discover(self.pipeline, everything=True)
             yield f"discovered {len(found.registered)} directories that the manifest did not know"
         if kinds & {Kind.UNKNOWN, Kind.UNRECORDED}:
-            # A snapshot that nobody recorded is no matter of order: its full load is begun again.
+            # An unrecorded snapshot cannot be recorded in order: its full load must begin again.
             in_order = [feed for feed in self.pipeline.feeds if self.pipeline.manifest.step(feed, LOAD).order == "strict"]
             with self._reader() as warehouse:
                 missing = {
@@ -140,9 +140,9 @@ class Doctor:
                 self.pipeline.warehouse.close()
 
     def clean(self, diagnosis: Diagnosis) -> Diagnosis:
-        """Removes what an examination found that nothing names, and folders of dead processes; what it returns is wrong still.
+        """Removes objects that nothing names and folders of dead processes. Returns what is still wrong.
 
-        Removes none where the examination does not show the whole manifest, and none of runs that it does not know.
+        Removes no objects if the examination could not read the whole manifest, and none of runs that the manifest lacks.
         """
         diagnosis = self._without_outside(self._without_shadows(self._without_spool(diagnosis)))
         orphans = [finding for finding in diagnosis.findings if finding.kind in (Kind.ORPHAN, Kind.SUPERSEDED)]
@@ -159,7 +159,7 @@ class Doctor:
         return Diagnosis(diagnosis.items, left)
 
     def _without_shadows(self, diagnosis: Diagnosis) -> Diagnosis:
-        """Drops the tables that full loads left behind, under the lease of snapshots: nobody makes any meanwhile."""
+        """Drops the tables that full loads left behind, under the lease of snapshots, so that no full load runs meanwhile."""
         if not any(one.kind is Kind.SHADOW for one in diagnosis.findings):
             return diagnosis
         try:
@@ -176,7 +176,7 @@ class Doctor:
         return Diagnosis(diagnosis.items, [one for one in diagnosis.findings if one.kind is not Kind.OUTSIDE])
 
     def _without_spool(self, diagnosis: Diagnosis) -> Diagnosis:
-        """Removes the folders of dead processes, which no manifest has to do with."""
+        """Removes the folders of dead processes, which do not depend on the manifest."""
         results = list(spooled.clean(one for one in diagnosis.findings if one.kind is Kind.SPOOL))
         self.done += [result for result in results if isinstance(result, str)]
         left = [one for one in diagnosis.findings if one.kind is not Kind.SPOOL]
@@ -184,12 +184,12 @@ class Doctor:
 
 
 def _kept(diagnosis: Diagnosis) -> Finding | None:
-    """Why no objects may be removed, and what is to be done first; None where they may."""
+    """Returns the reason why no objects may be removed, and the first remedy; None if they may be removed."""
     if not diagnosis.items:
-        cause = "the manifest has no items: see first that the configuration names the right store, and put its rows back"
+        cause = "the manifest has no items. Check that the configuration names the right store, and restore its rows if not"
         return Finding(Kind.KEPT, cause, Remedy(Action.SHOW_STATUS), place="--clean")
     for one in diagnosis.findings:
         if one.kind in HINDRANCES:
-            cause = f"records may be missing that name objects ({one.subject}: {one.kind}). Settle that first"
+            cause = f"records that name objects may be missing ({one.subject}: {one.kind}). Settle this finding first"
             return Finding(Kind.KEPT, cause, one.remedy, place="--clean")
     return None

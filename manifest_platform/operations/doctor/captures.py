@@ -1,8 +1,8 @@
-"""What captures left in the landing place that no record names: folders of those that were killed, or that lost a race.
+"""Capture attempts in the landing that no record names: folders of captures that were killed or that lost a race.
 
-Belongs here: finding them. Never touched is what any record of an item names, and what changed within the grace time, by the
-storage's own clock: a capture may be at it. What lies below a directory that the manifest does not know is only told: a capture
-that runs now may be about to register it, or the manifest was put back and what it forgot lies there alone.
+Belongs here: finding them. A folder that a record of an item names is never touched, nor a folder that changed within the grace
+time by the storage's own clock, because a capture may still write it. A folder below a directory that the manifest does not know
+is only reported: a running capture may be about to register it, or the manifest was restored from an older backup.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from manifest_platform.sources.errors import LandingError
 
 
 class CapturesWatcher(Watcher):
-    """Looks at the attempts of captures beside the items that pass: one listing for each directory that has landed."""
+    """Compares the capture attempts in the landing with the items. Costs one listing for each directory that has landed."""
 
     def __init__(self, pipeline: Pipeline, now: datetime, grace: timedelta):
         self.pipeline, self.now, self.grace = pipeline, now, grace
@@ -30,7 +30,7 @@ class CapturesWatcher(Watcher):
         self._by_storage = now
 
     def feed(self, feed: str) -> None:
-        """Begins with what lies in the landing place."""
+        """Lists the capture attempts of a feed's landing."""
         self._unnamed, self._left, self._failure = [], {}, None
         try:
             found = self.pipeline.source.attempts(feed)
@@ -38,17 +38,17 @@ class CapturesWatcher(Watcher):
             self._failure = str(error)
             return
         self._left = {item: list(attempts) for item, attempts in found.by_item.items()}
-        self._by_storage = min(self.now, found.now or self.now)  # a clock that is ahead would make what is written now look old
+        self._by_storage = min(self.now, found.now or self.now)  # a clock that is ahead would make new folders look old
 
     def see(self, item: Item) -> None:
-        """An item's attempts: those that its records do not name."""
+        """Keeps the item's attempts that its records do not name."""
         named = named_contents(item)
         self._unnamed += [(uri, item.key) for uri in self._left.pop(item.key.id, ()) if uri not in named]
 
     def end(self, feed: str) -> Iterator[Finding]:
-        """Attempts that nobody names, and that are older than the grace time."""
+        """Yields the unnamed attempts that are older than the grace time."""
         if self._failure:
-            yield Finding(Kind.UNCHECKED, f"what captures left could not be looked at: {self._failure}", EXAMINE, place=feed)
+            yield Finding(Kind.UNCHECKED, f"the folders of captures could not be listed: {self._failure}", EXAMINE, place=feed)
         unknown = [(uri, None) for attempts in self._left.values() for uri in attempts]
         for uri, key in sorted([*self._unnamed, *unknown], key=lambda one: one[0]):
             files, size, newest = measured(uri)
@@ -57,10 +57,10 @@ class CapturesWatcher(Watcher):
             what = f"{files:,} objects, {size:,} bytes"
             what += f", none newer than {newest:%Y-%m-%d %H:%M:%S %Z}" if newest else ""
             if key:
-                yield Finding(Kind.ORPHAN, f"left by a capture, and no record names it: {what}", CLEAN, key, place=uri)
+                yield Finding(Kind.ORPHAN, f"a capture left it, and no record names it: {what}", CLEAN, key, place=uri)
             else:
                 cause = (
-                    f"left by a capture, and the manifest knows no such item: {what}. Once a capture has registered it, it"
-                    " can be removed; of what cannot be captured any more, remove the folder by hand"
+                    f"a capture left it, and the manifest has no such item: {what}. Once a capture has registered the item, the"
+                    " folder can be removed. If the item can no longer be captured, remove the folder by hand"
                 )
                 yield Finding(Kind.ORPHAN, cause, Remedy(Action.CAPTURE), place=uri)

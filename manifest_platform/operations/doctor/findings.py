@@ -1,6 +1,6 @@
-"""What an examination may find: kinds of findings, each with its item, its cause and what helps.
+"""Findings of an examination: their kinds, and each finding with its item, cause and remedy.
 
-Belongs here: the vocabulary. What looks for findings, and what mends them, lies in the modules beside.
+Belongs here: the vocabulary. The other modules of this package look for findings and repair them.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ REPAIR, CLEAN, EXAMINE = Remedy(Action.REPAIR), Remedy(Action.CLEAN), Remedy(Act
 
 
 class Kind(StrEnum):
-    """What is wrong."""
+    """The kind of a fault."""
 
     INVALID = "invalid item"
     UNREADABLE = "records that cannot be read"
@@ -42,9 +42,10 @@ class Kind(StrEnum):
 
 @dataclass(frozen=True)
 class Finding:
-    """One thing that is wrong: on which item, where it is one's; why; and what helps.
+    """A fault: its cause and its remedy.
 
-    `step`: the application concerned. `place`: the URI of objects, or the row of the store. `repairable`: by `repair`.
+    `key`: the item, if it belongs to one. `step`: the application concerned. `place`: the URI of objects, or the row of the
+    store. `repairable`: true if `repair` can repair it.
     """
 
     kind: Kind
@@ -57,18 +58,18 @@ class Finding:
 
     @property
     def subject(self) -> str:
-        """What it is about, in short."""
+        """A short name of the thing concerned."""
         return self.key.name if self.key else self.place or self.step
 
 
 @dataclass
 class Diagnosis:
-    """All that an examination found, and how much it looked at."""
+    """The findings of an examination, and the number of items that it read."""
 
     items: int = 0
     findings: list[Finding] = field(default_factory=list)
 
     @property
     def healthy(self) -> bool:
-        """Whether nothing is wrong, and nothing was left unchecked."""
+        """True if nothing is wrong and nothing was left unchecked."""
         return not self.findings

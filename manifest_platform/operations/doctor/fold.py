@@ -1,6 +1,6 @@
-"""What the log adds up to: the state of each ordered step, from the records of all items alone.
+"""The state of each ordered step, derived from the records of all items alone.
 
-Belongs here: the fold, pure. The rules of a single item (what counts it, how it stands) are the manifest's own.
+Belongs here: the fold over items, pure. The rules for a single item are the manifest's own.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ COUNTERS = ("applied", "skipped", "quarantined", "late")
 
 @dataclass(frozen=True)
 class Loads:
-    """What the snapshots of an application add up to: its newest epoch, and where the one loaded last left off.
+    """The sums of an application's snapshots: its newest epoch, and the snapshot loaded last.
 
-    `full`: position of the one that was begun and is neither loaded nor cancelled. `serving`, `boundary`: epoch and stop time
-    of the one loaded last; 1 and None without any.
+    `full`: the position of the snapshot whose full load is in progress. `serving`, `boundary`: epoch and stop time of the
+    snapshot loaded last; 1 and None if none was loaded.
     """
 
     epoch: int = 1
@@ -32,7 +32,7 @@ class Loads:
 
 
 def fold_loads(application: Application, snapshots: Iterable[Item]) -> Loads:
-    """What the snapshots' records say of full loads."""
+    """Derives the full loads from the snapshots' records."""
     loads, newest = Loads(), 0
     for item in snapshots:
         for record in item.records:
@@ -51,10 +51,10 @@ def fold_loads(application: Application, snapshots: Iterable[Item]) -> Loads:
 
 @dataclass
 class Fold:
-    """One ordered step on one feed, item by item in order.
+    """The state of an ordered step on a feed, derived item by item in order.
 
-    `covered`: by the snapshots that `loads` tells of. `looked`: up to where the stored state says that nothing was passed over
-    unseen; `lost` are the items that it is wrong about.
+    `covered`: true if the snapshots of `loads` cover the feed. `looked`: the position up to which the stored state claims that
+    no item was missed; `lost`: the items that contradict this claim.
     """
 
     step: Step
@@ -79,7 +79,7 @@ class Fold:
 
     @property
     def serving(self) -> int:
-        """The epoch from which on work on the feed counts."""
+        """The epoch from which work on the feed counts."""
         return self.loads.serving if self.covered else 1
 
     def add(self, item: Item) -> None:
@@ -102,12 +102,12 @@ class Fold:
         self.seen = position
 
     def feed_state(self, stored: FeedState) -> FeedState:
-        """The feed's state as it should be; `swept` as it is stored, or as far as everything is passed or known to be late."""
+        """Returns the feed's state as it should be. `swept` is never raised beyond the stored one."""
         counters = {name: self.counts[name] for name in COUNTERS}
         if self.step.order != "strict":
             return dataclasses.replace(stored, **counters)
         passed = max(self.seen, self.boundary) if self.swept is None else self.swept
-        # What is registered while this is folded rests on the stored watermark: beyond that, it must be looked for again.
+        # Discovery relies on the stored watermark while this runs. Items beyond it must be looked for again.
         swept = min(stored.swept, passed, self.watermark)
         return dataclasses.replace(
             stored,
@@ -121,7 +121,7 @@ class Fold:
 
 
 def fold_state(stored: StepState, loads: Loads, folds: Sequence[Fold]) -> StepState:
-    """An ordered step's state as it should be: modes and epochs from its snapshots, the rest from its feeds."""
+    """Returns an ordered step's state as it should be: mode and epoch from its snapshots, the rest from its feeds."""
     feeds = {fold.feed: fold.feed_state(stored.feed(fold.feed)) for fold in folds}
     kept = {name: feed for name, feed in feeds.items() if name in stored.feeds or feed != FeedState()}
     return dataclasses.replace(

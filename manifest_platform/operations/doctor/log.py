@@ -1,7 +1,7 @@
-"""The manifest against its own log: rules, order, counters, watermarks, waiting rows, claims and clocks.
+"""The manifest compared with its own log: rules, order, counters, watermarks, waiting rows, claims and clocks.
 
-Belongs here: one walk over all items of each feed, and what it finds. The manifest may be worked on meanwhile: what looks wrong
-is looked at once more before it is told.
+Belongs here: one walk over all items of each feed, and its findings. Other processes may work on the manifest meanwhile, so
+anything suspicious is read again before it is reported.
 """
 
 from __future__ import annotations
@@ -41,14 +41,14 @@ from manifest_platform.remedies import Action, Remedy
 
 CLOCK_TOLERANCE = timedelta(minutes=1)
 ATTEMPTS = 3
-"""How often the walk is repeated because steps went on meanwhile, before its sums are left unchecked."""
+"""The number of walks, if steps work meanwhile, after which counters are reported as unchecked."""
 _UNREADABLE = (ValueError, KeyError, TypeError, Refused, StoreError)
-"""What the reading of one item may raise."""
+"""Errors that the reading of one item may raise."""
 
 
 @dataclass
 class States:
-    """The ordered steps' states as they were read, and as the log has them; `settled`: nothing changed while it was read."""
+    """The ordered steps' states, stored and derived from the log. `settled`: true if nothing changed during the walk."""
 
     stored: dict[str, StepState] = field(default_factory=dict)
     folded: dict[str, StepState] = field(default_factory=dict)
@@ -57,23 +57,23 @@ class States:
 
 
 class Watcher:
-    """What else wants to see every item as it passes, as the ledger and the objects do."""
+    """An examination that sees every item during the walk, such as the comparison with the ledger or with the objects."""
 
     def feed(self, feed: str) -> None:
-        """A feed begins."""
+        """Begins a feed."""
 
     def see(self, item: Item) -> None:
-        """The next item of the feed."""
+        """Takes the next item of the feed."""
 
     def end(self, feed: str) -> Iterator[Finding]:
-        """The feed has ended: what was wrong."""
+        """Ends the feed, and yields its findings."""
         yield from ()
 
 
 def examine(
     manifest: Manifest, now: datetime, leases: Mapping[str, timedelta], watchers: tuple[Watcher, ...] = ()
 ) -> tuple[Diagnosis, States]:
-    """Looks at all items of all feeds. `leases`: how long the leases of a step are, where that is fixed."""
+    """Examines all items of all feeds. `leases`: the duration of a step's leases, if it is fixed."""
     diagnosis = Diagnosis()
     for attempt in range(1, ATTEMPTS + 1):
         states = _read_states(manifest)
@@ -91,9 +91,12 @@ def examine(
     elif states.settled:
         diagnosis.findings += [*states.lost, *_differences(states)]
     else:
-        cause = f"steps went on {ATTEMPTS} times while the log was read, so counters and watermarks could not be compared"
+        cause = (
+            f"steps worked {ATTEMPTS} times while the log was read, so counters and watermarks could not be compared. Examine"
+            " again while no step works"
+        )
         diagnosis.findings.append(Finding(Kind.UNCHECKED, cause, EXAMINE, place=manifest.dataset))
-    diagnosis.findings = list(dict.fromkeys(diagnosis.findings))  # who looks again at what cannot be read finds the same
+    diagnosis.findings = list(dict.fromkeys(diagnosis.findings))  # an unreadable item is found by several examinations
     return diagnosis, states
 
 
@@ -105,7 +108,7 @@ def _read_states(manifest: Manifest) -> States:
 
 
 class _Walk:
-    """One walk over all feeds."""
+    """A walk over all feeds."""
 
     def __init__(self, manifest: Manifest, now: datetime, states: States, watchers: tuple[Watcher, ...]):
         self.manifest, self.now, self.states, self.watchers = manifest, now, states, watchers
@@ -115,7 +118,7 @@ class _Walk:
         self._ahead: dict[str, tuple[Item, Record]] = {}
 
     def findings(self) -> list[Finding]:
-        """All that is wrong with items and rows; leaves the folded states in `states`."""
+        """Returns the findings on items and rows, and puts the derived states into `states`."""
         found: list[Finding] = []
         folds: dict[str, list[Fold]] = {name: [] for name in self.states.stored}
         loads = {name: self._loads(name) for name in folds}
@@ -128,7 +131,7 @@ class _Walk:
         return [*found, *self._clocks()]
 
     def _loads(self, name: str) -> Loads:
-        """What the snapshots that an application loads in full add up to."""
+        """Derives the full loads of an application from the snapshots that it loads."""
         for feed, steps in self.manifest.feeds.items():
             for step in steps:
                 if step.application.key == name and step.order == "full":
@@ -137,9 +140,9 @@ class _Walk:
         return Loads(epoch=max((feed.serving_epoch for feed in self.states.stored[name].feeds.values()), default=1))
 
     def _beginning(self, step: Step, feed: str, loads: Loads) -> tuple[Loads, bool]:
-        """The snapshots that a step begins a feed anew with, and whether any cover it.
+        """Returns the snapshots that restart a feed for a step, and whether any covers the feed.
 
-        Its own; or, as its state has it, one of a step that it waits for: it follows that with its next claim.
+        They are the step's own; or, according to its state, those of a step that it waits for, which it follows when it claims.
         """
         name = step.application.key
         stored = self.states.stored[name].feed(feed)
@@ -188,7 +191,7 @@ class _Walk:
         if wrong := problems(item):
             yield Finding(Kind.INVALID, "; ".join(wrong), Remedy(Action.READ_RECORDS, item=name), item.key)
         if before and before.key.sort == item.key.sort:
-            cause = f"{before.key.id} and {item.key.id} are in one place of the order: one directory may be loaded twice"
+            cause = f"{before.key.id} and {item.key.id} have the same position: one directory may be loaded twice"
             yield Finding(Kind.TWIN, cause, Remedy(Action.SKIP, item=item.key.id), item.key)
         for record in item.records:
             if record.timestamp > self.now + CLOCK_TOLERANCE:
@@ -201,11 +204,11 @@ class _Walk:
     def _clocks(self) -> Iterator[Finding]:
         for author, (item, record) in self._ahead.items():
             ahead = (record.timestamp - self.now).total_seconds()
-            cause = f"{author} wrote a {record.state} {ahead:,.0f} s ahead of this machine's clock: one of the two is wrong"
+            cause = f"{author} wrote a {record.state} record {ahead:,.0f} s ahead of this machine's clock: one clock is wrong"
             yield Finding(Kind.CLOCK, cause, Remedy(Action.CHECK_CLOCK), item.key, record.application.key)
 
     def claims(self, durations: Mapping[str, timedelta]) -> Iterator[Finding]:
-        """Claims that nobody works on, and leases that run for longer than any can."""
+        """Yields claims that nobody works on, and leases that end later than possible."""
         leases = {
             (name, feed): self.manifest.lease(Application(name), feed)
             for feed, steps in self.manifest.feeds.items()
@@ -215,7 +218,7 @@ class _Walk:
             name = record.application.key
             lease = leases.get((name, key.feed)) or self.manifest.lease(record.application, key.feed)
             if lease and lease.is_live(self.now):
-                continue  # it is its holder's, or the holder settles it before anything else
+                continue  # the holder works on it, or settles it before anything else
             item = look_again(self.manifest, key)
             if isinstance(item, Finding):
                 yield item
@@ -227,9 +230,7 @@ class _Walk:
             cause = f"{name} ({record.author}) began at {record.timestamp:%Y-%m-%d %H:%M:%S %Z} and is gone: {ended}"
             declared = any(step.application.key == name for step in self.manifest.steps(key.feed))
             if not declared:
-                cause = (
-                    f"{cause}. No step of feed {key.feed} is called {name}: declare it (steps), then its claims can be ended"
-                )
+                cause = f"{cause}. No step of feed {key.feed} is called {name}: declare it under steps to end its claims"
             yield Finding(Kind.DEAD_CLAIM, cause, REPAIR, key, name, repairable=declared)
         for (name, feed), lease in leases.items():
             longest = durations.get(name)
@@ -244,7 +245,7 @@ class _Walk:
 
 
 class _RowsBeside:
-    """The rows of one kind that a step has beside the log, read beside the items: both are in order."""
+    """A step's rows of one kind beside the log, compared with the items. Both are read in order, side by side."""
 
     def __init__(self, manifest: Manifest, step: Step, feed: str, prefix: str):
         self.manifest, self.step, self.feed, self.prefix = manifest, step, feed, prefix
@@ -257,7 +258,7 @@ class _RowsBeside:
         self._position, self._rows = position, set(rows)
 
     def see(self, item: Item) -> Iterator[Finding]:
-        """The next item: its row is there exactly while it waits, or needs somebody."""
+        """Takes the next item. Its row must exist exactly while it waits, or needs a person or a retry."""
         yield from self._strays(lambda position: position < item.key.position)
         there: set[str] = set()
         if self._position == item.key.position:
@@ -267,7 +268,7 @@ class _RowsBeside:
             yield from self._confirmed(item.key)
 
     def end(self) -> Iterator[Finding]:
-        """The rows of no item."""
+        """Reports the remaining rows, which belong to no item."""
         yield from self._strays(lambda _position: True)
 
     def _due(self, item: Item) -> set[str]:
@@ -279,7 +280,7 @@ class _RowsBeside:
             self._take()
 
     def _confirmed(self, key: ItemKey) -> Iterator[Finding]:
-        """The finding, if it is one still: the row and the item were not read at the same instant."""
+        """Yields the finding if it persists: the row and the item were not read at the same instant."""
         for _ in range(ATTEMPTS):
             before = look_again(self.manifest, key)
             there = rows_there(self.manifest, self.prefix, key)
@@ -300,30 +301,31 @@ class _RowsBeside:
 
 def _amiss_waiting(name: str, item: Item, waits: bool) -> str:
     if waits:
-        return f"it waits for {name}, and has no row by which {name} would find it"
-    return f"{name} has a row for it, and it {'is done, skipped, failed or not ready' if item.records else 'is not in the log'}"
+        return f"it waits for {name}, and the row by which {name} would find it is missing"
+    why = "is done, skipped, failed or not ready" if item.records else "is not in the log"
+    return f"{name} has a waiting row for it, although it {why}"
 
 
 def _amiss_attention(name: str, due: set[str]) -> str:
     if due:
-        return f"it needs a person or a retry for {name}, and no row says so: status would not tell of it"
+        return f"it needs a person or a retry for {name}, and the row by which status would report it is missing"
     return f"a row says that it needs a person or a retry for {name}, and it does not"
 
 
 def rows_there(manifest: Manifest, prefix: str, key: ItemKey) -> dict[str, int]:
-    """The rows beside the log that an item has below a prefix, with their versions, by sort key."""
+    """Returns an item's rows beside the log with a prefix: version by sort key."""
     rows = manifest.store.query(manifest.dataset, prefix + key.position)
     return {row.sort: row.version for row in rows if position_beside(row.sort, prefix) == key.position}
 
 
 def read_item(manifest: Manifest, key: ItemKey) -> Item:
-    """The item of a key; one without records where the manifest does not have it."""
+    """Reads an item; without records if the manifest does not have it."""
     rows = manifest.store.query(manifest.dataset, records_prefix(key.feed, key.position))
     return manifest.item(key) if rows else Item(key, ())
 
 
 def look_again(manifest: Manifest, key: ItemKey) -> Item | Finding:
-    """The item of a key, as `read_item` gives it; a finding where its records cannot be read."""
+    """Reads an item again, as `read_item`. Returns a finding if its records cannot be read."""
     try:
         return read_item(manifest, key)
     except _UNREADABLE as error:
@@ -331,7 +333,7 @@ def look_again(manifest: Manifest, key: ItemKey) -> Item | Finding:
 
 
 def _readable(manifest: Manifest, feed: str) -> Iterator[Item | Finding]:
-    """The items of a feed in order; a finding for one whose rows cannot be read."""
+    """Yields the items of a feed in order; a finding in the place of an item whose rows cannot be read."""
     prefix = records_prefix(feed)
     for position, group in groupby(
         stored_rows(manifest.store, manifest.dataset, prefix), lambda row: row.sort.removeprefix(prefix).rpartition("#")[0]
@@ -354,7 +356,7 @@ def _readable(manifest: Manifest, feed: str) -> Iterator[Item | Finding]:
 
 
 def _unreadable(feed: str, position: str, error: Exception) -> Finding:
-    """What the store says of its own rows needs no guess; other errors come from what a row holds."""
+    """Returns the finding on an unreadable item. Errors of the store explain themselves; other errors mean a foreign writer."""
     kind, cause = Kind.UNREADABLE, str(error)
     try:
         key = ItemKey.at(feed, position)
@@ -363,15 +365,15 @@ def _unreadable(feed: str, position: str, error: Exception) -> Finding:
     if isinstance(error, StoreUnavailable):
         kind = Kind.UNCHECKED
     elif not isinstance(error, (StoreError, Refused)):
-        cause = f"{error}. Something else than this program wrote it: put back what a dump or a backup has"
+        cause = f"{error}. Another program wrote this row: restore it from a dump or a backup"
     remedy = Remedy(Action.READ_RECORDS, item=key.id if key else position)
     return Finding(kind, cause, remedy, key, place=records_prefix(feed, position))
 
 
 def _import(feed: str, lease: LeaseState) -> Finding:
     cause = (
-        f"an import holds feed {feed} ({lease.holder}). Unless it runs just now, it broke off, and nothing is claimed until the"
-        " same source was imported to the end: by the same command, with the same options"
+        f"an import holds feed {feed} ({lease.holder}). If it is not running now, it was interrupted, and nothing is claimed"
+        " until it is completed: repeat the same command with the same options"
     )
     source = (lease.run_id or "").removeprefix(IMPORTED).removeprefix("dynamodb://")
     action = Action.IMPORT_LOADER if lease.purpose == Layout.LOADER else Action.IMPORT
@@ -387,7 +389,7 @@ def _full_steps(manifest: Manifest, name: str) -> Iterator[tuple[str, Step]]:
 
 def _lost(key: ItemKey, step: Step) -> Finding:
     name = step.application.key
-    cause = f"it lies before the stretch that {name} still looks at, and is neither done nor skipped nor marked late"
+    cause = f"it is behind the positions that {name} still looks at, and is neither done nor skipped nor marked late"
     return Finding(Kind.LOST, cause, REPAIR, key, name, repairable=True)
 
 
@@ -400,7 +402,7 @@ def _differences(states: States) -> Iterator[Finding]:
         for part in ("mode", "epoch", "full", "boundary"):
             kept, due = getattr(stored, part), getattr(folded, part)
             if kept != due:
-                cause = f"{part} is {kept}, and the log adds up to {due}"
+                cause = f"{part} is {kept}, and according to the log it is {due}"
                 yield Finding(Kind.STATE, cause, REPAIR, step=name, place=f"STATE#{name}", repairable=True)
 
 
@@ -408,6 +410,6 @@ def _feed_differences(stored: FeedState, folded: FeedState) -> Iterator[str]:
     for part in (*COUNTERS, "watermark", "stop", "serving_epoch", "boundary"):
         kept, due = getattr(stored, part), getattr(folded, part)
         if kept != due:
-            yield f"{part} is {kept!r}, and the log adds up to {due!r}"
+            yield f"{part} is {kept!r}, and according to the log it is {due!r}"
     if stored.swept > folded.watermark and stored.watermark == folded.watermark:
-        yield f"swept is {stored.swept!r}, beyond the watermark"
+        yield f"swept is {stored.swept!r}, which is beyond the watermark"

@@ -1,7 +1,7 @@
-"""What merging wrote: objects and versions that nothing needs, and whether the catalog says what the manifest says.
+"""The output of merging: objects and versions that nothing needs, and differences between catalog and manifest.
 
-Belongs here: both as findings. What is needed is decided by `merging.garbage`, which also removes what is not; how a catalog
-should be by `merging.publish`, which mends it.
+Belongs here: both as findings. `merging.garbage` decides what is needed and removes the rest; `merging.publish` decides what
+the catalog should say, and repairs it.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ VERIFY = Remedy(Action.VERIFY_PUBLISHED)
 
 
 def examine(pipeline: Pipeline, now: datetime, grace: timedelta | None) -> Iterator[Finding]:
-    """What is wrong with what merging wrote; nothing of a dataset that is not merged. What cannot be reached is a finding."""
+    """Yields the faults in the output of merging; none if the dataset is not merged. An unreachable system is a finding."""
     if pipeline.dataset.merge is None:
         return
     merging = Merging(pipeline)
@@ -39,7 +39,7 @@ def examine(pipeline: Pipeline, now: datetime, grace: timedelta | None) -> Itera
             cause = f"the catalog says {one.found}, and should say {one.expected}"
             remedy = VERIFY
             if one.lost and one.place.day:
-                cause = f"{cause}: the manifest has no row of that version any more"
+                cause = f"{cause}: the manifest no longer has rows of that version"
                 remedy = Remedy(Action.REBUILD, table=one.place.table, day=one.place.day)
             yield Finding(Kind.CATALOG, cause, remedy, place=str(one.place))
     except CatalogError as error:
@@ -47,7 +47,7 @@ def examine(pipeline: Pipeline, now: datetime, grace: timedelta | None) -> Itera
 
 
 def clean(pipeline: Pipeline, grace: timedelta | None, found: Sequence[Finding]) -> Iterator[str | Finding]:
-    """Removes what nothing needs, looked for once more; says what was removed, or why it could not be."""
+    """Removes what nothing needs, after looking again. Yields a line for each removal, or a finding if it failed."""
     if not found:
         return
     merging = Merging(pipeline)

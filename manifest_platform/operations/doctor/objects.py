@@ -1,7 +1,7 @@
-"""Shredded objects that no record names: what attempts left that died, failed or were repeated.
+"""Shredded objects that no record names: the output of attempts that died, failed or were repeated.
 
-Belongs here: finding their prefixes, `<output>/<dataset>/<run>/<attempt>`, and removing them. Never touched is what a completed
-record names, what an open claim may still write, what changed within the grace time, and runs that the manifest does not know.
+Belongs here: finding their prefixes, `<output>/<dataset>/<item>/<attempt>`, and removing them. Never touched: prefixes that a
+completed record names, that an open claim may still write, that changed within the grace time, or whose item is unknown.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ GRACE = timedelta(hours=24)
 
 
 class ObjectsWatcher(Watcher):
-    """Looks at the attempts of each item that passes: one listing for each run that has any."""
+    """Compares the attempts in the output with the items. Costs one listing for each run that has any."""
 
     def __init__(self, pipeline: Pipeline, now: datetime, grace: timedelta):
         self.pipeline, self.now, self.grace = pipeline, now, grace
@@ -31,20 +31,20 @@ class ObjectsWatcher(Watcher):
         self._unnamed: dict[str, ItemKey | None] = {}
 
     def feed(self, feed: str) -> None:
-        """Begins with the folders of a feed's items."""
+        """Lists the folders of a feed's items."""
         self._runs = {run for run in _folders(self.root) if self._may_be_of(run, feed)}
 
     def _may_be_of(self, run: str, feed: str) -> bool:
-        """Whether a folder is of the feed, by its name; what no name fits is told of with the main one."""
+        """True if a folder may belong to the feed, by its name. Folders that fit no feed are reported with the main feed."""
         feeds = {named.feed for named in self.pipeline.meant_by(run)} or {self.pipeline.source.main}
         return feed in feeds
 
     def see(self, item: Item) -> None:
-        """An item's attempts: those that its records do not name."""
+        """Keeps the item's attempts that its records do not name."""
         run = folder_name(item.key)
         if not (run in self._runs or any(uri.startswith(f"{self.root}/{run}/") for uri in self._unnamed)):
             return
-        first = run in self._runs  # or another item with the same name came before
+        first = run in self._runs  # otherwise an item of the same name came before
         self._runs.discard(run)
         named = named_attempts(item)
         for attempt in _folders(f"{self.root}/{run}"):
@@ -55,7 +55,7 @@ class ObjectsWatcher(Watcher):
                 self._unnamed[uri] = item.key
 
     def end(self, feed: str) -> Iterator[Finding]:
-        """Attempts that nobody names, and that are older than the grace time."""
+        """Yields the unnamed attempts that are older than the grace time."""
         for run in sorted(run for run in self._runs if not _is_known(self.pipeline, run)):
             self._unnamed |= {f"{self.root}/{run}/{attempt}": None for attempt in _folders(f"{self.root}/{run}")}
         for uri, key in sorted(self._unnamed.items()):
@@ -72,20 +72,20 @@ def _orphan(uri: str, key: ItemKey | None, what: str) -> Finding:
     if key:
         return Finding(Kind.ORPHAN, f"no completed record names it: {what}", CLEAN, key, place=uri)
     cause = (
-        f"the manifest knows no such item: {what}. If this is the right manifest, have it discover the run, or remove the"
-        " folder by hand: it is not removed from here"
+        f"the manifest has no such item: {what}. If this is the right manifest, let it discover the directory, or remove the"
+        " folder by hand. The doctor does not remove it"
     )
     return Finding(Kind.ORPHAN, cause, Remedy(Action.DISCOVER_ALL), place=uri)
 
 
 def _is_known(pipeline: Pipeline, run: str) -> bool:
-    """Whether the manifest has rows of a run, be they readable or not."""
+    """True if the manifest has rows of a run, readable or not."""
     prefixes = [f"{records_prefix(named.feed)}{named.sort}#" for named in pipeline.meant_by(run)]
     return any(pipeline.manifest.store.query(pipeline.name, prefix, limit=1) for prefix in prefixes)
 
 
 def named_attempts(item: Item) -> set[str]:
-    """What of an item's objects exists for readers: prefixes that completed records name, and the ids of open claims."""
+    """Returns the attempts that must stay: prefixes that completed records name, and the ids of open claims."""
     named = {record.record_id for record in item.open_records() if record.state is State.PROCESSING}
     for record in item.records:
         if record.state is State.PROCESSED:
@@ -96,12 +96,12 @@ def named_attempts(item: Item) -> set[str]:
 
 
 def named_contents(item: Item) -> set[str]:
-    """The folders that an item's records name as what has landed, of older versions too."""
+    """Returns the folders that an item's records name as its landed content, those of older versions included."""
     return {str(record.data["content"]) for record in item.records if record.data.get("content")}
 
 
 def clean(pipeline: Pipeline, orphans: list[Finding]) -> Iterator[str | Finding]:
-    """Removes the objects of known items, each after one more look at the records; says what it did, and what is left."""
+    """Removes the objects of known items, each after reading the records again. Yields a line for each, or a finding."""
     for orphan in orphans:
         uri = orphan.place
         attempt = uri.rpartition("/")[2]
@@ -122,7 +122,7 @@ def clean(pipeline: Pipeline, orphans: list[Finding]) -> Iterator[str | Finding]
 
 
 def _folders(uri: str) -> list[str]:
-    """The names of the folders in a folder; none where it does not exist."""
+    """Returns the names of the folders in a folder; none if it does not exist."""
     from pyarrow.fs import FileSelector, FileType
 
     system, path = storage.filesystem(uri)
@@ -131,7 +131,7 @@ def _folders(uri: str) -> list[str]:
 
 
 def measured(uri: str) -> tuple[int, int, datetime | None]:
-    """How many objects a prefix has, their bytes, and when the newest was written; of an empty folder, when it was made."""
+    """Returns the number of objects with a prefix, their bytes, and the time of the newest, or of the folder if it is empty."""
     from pyarrow.fs import FileSelector, FileType
 
     system, path = storage.filesystem(uri)

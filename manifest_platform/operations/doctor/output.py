@@ -1,8 +1,7 @@
-"""Shredded objects against their listings, of the items that somebody will read: is each there, and as it was written?
+"""Shredded objects compared with their listings, for items that will be read again: presence, size and checksum.
 
-Belongs here: the objects that are still needed, by items that are not loaded yet, by a full load that would have windows loaded
-anew, by a merge. What nobody needs any more may be gone, and is not looked at. Sizes cost a listing an item; of contents so
-much is read as is asked for.
+Belongs here: objects that are still needed by a load, by a full load that repeats windows, or by a merge. Objects that nothing
+needs may be gone, and are not examined. Sizes cost one listing an item; checksums are compared for a limited number of bytes.
 """
 
 from __future__ import annotations
@@ -22,13 +21,13 @@ from manifest_platform.remedies import Action, Remedy
 from manifest_platform.warehouse.errors import Unavailable
 
 TOLD_EVERY = 500
-"""So many items, and it is told how far the examination is."""
+"""The number of items after which progress is reported again."""
 
 
 class OutputWatcher(Watcher):
-    """Looks at what shredding made of each item that passes and is still needed.
+    """Examines the shredded objects of each item that still needs them.
 
-    `read`: of so many bytes the checksums are compared, the oldest items first. `told`: is told how far it is.
+    `read`: the number of bytes whose checksums are compared, oldest items first. `told`: is called with the progress.
     """
 
     def __init__(self, pipeline: Pipeline, read: int = 0, told: Callable[[str], None] | None = None):
@@ -37,7 +36,7 @@ class OutputWatcher(Watcher):
         self._unregistered = _unregistered(pipeline)
 
     def feed(self, feed: str) -> None:
-        """Begins with a feed."""
+        """Begins a feed."""
         manifest = self.pipeline.manifest
         self._step = manifest.step(feed, LOAD)
         self._state = manifest.state(self._step.application).seen_by(self._step, feed)
@@ -45,10 +44,10 @@ class OutputWatcher(Watcher):
         self._found: list[Finding] = []
 
     def see(self, item: Item) -> None:
-        """An item: its objects, where they are needed."""
+        """Examines the item's objects, if they are needed."""
         made = item.processed_by(Application(SHRED))
         if made is None or "listing" not in made.data or not self._is_needed(item):
-            return  # what another manifest's shredder made has no listing of ours
+            return  # the output of another system's shredder has no listing of ours
         self.looked_at += 1
         if self.told and self.looked_at % TOLD_EVERY == 0:
             self.told(f"{self.looked_at:,} shredded items examined, up to {item.key.name}")
@@ -65,24 +64,24 @@ class OutputWatcher(Watcher):
             self._found.append(Finding(Kind.OUTPUT, *_with_landing(self.pipeline, item, cause), item.key, SHRED))
 
     def end(self, feed: str) -> Iterator[Finding]:
-        """What was wrong in the feed."""
+        """Yields the findings on the feed."""
         yield from self._found
 
     def _is_needed(self, item: Item) -> bool:
         return bool(self._reader(item))
 
     def _reader(self, item: Item) -> str:
-        """Who will read an item's objects; nobody where they may be gone."""
+        """Returns the reader that still needs an item's objects; empty if they may be gone."""
         judged = judge(item, self._step, self._state).standing
         if judged not in PASSED and judged is not Standing.LATE:
             return "a load"
         if item.key in self._unregistered:
             return "a merge"
         again = self._covered and judged is Standing.DONE and item.key.position > self._state.boundary
-        return "a full load, behind which it is loaded anew," if again else ""
+        return "a full load, which loads it again," if again else ""
 
     def _problems(self, listing: Listing) -> list[str]:
-        """What is wrong with the objects of a listing: by one look at the folder, and by their bytes as far as is asked for."""
+        """Returns the faults of a listing's objects: sizes by one listing of the folder, checksums for the bytes left."""
         sizes = _sizes(listing)
         found: list[str] = []
         for one in listing.objects:
@@ -96,14 +95,14 @@ class OutputWatcher(Watcher):
 
 
 def _unregistered(pipeline: Pipeline) -> set[ItemKey]:
-    """The items whose objects a merge will read: of commits that are not registered yet."""
+    """Returns the items whose objects a merge will read, because their commits are not registered yet."""
     if pipeline.dataset.merge is None:
         return set()
     return {commit.key for commit in pipeline.manifest.commits(after=Merging(pipeline).inventory.cursor())}
 
 
 def unmerged(pipeline: Pipeline) -> Iterator[Finding]:
-    """Small objects that are registered and not merged yet, and are gone or have another size."""
+    """Yields small objects that are registered, not merged yet, and gone or of another size."""
     if pipeline.dataset.merge is None:
         return
     merging = Merging(pipeline)
@@ -124,7 +123,7 @@ def unmerged(pipeline: Pipeline) -> Iterator[Finding]:
 
 
 def _with_landing(pipeline: Pipeline, item: Item, cause: str) -> tuple[str, Remedy]:
-    """A cause and what helps: to shred the item again helps only where its directory is what was registered."""
+    """Returns a cause with its remedy. Shredding again only works if the directory is still the registered one."""
     again = Remedy(Action.RESHRED, item=item.key.name)
     try:
         problem = landing_problem(pipeline, item)
@@ -134,7 +133,7 @@ def _with_landing(pipeline: Pipeline, item: Item, cause: str) -> tuple[str, Reme
 
 
 def _sizes(listing: Listing) -> dict[str, int]:
-    """The sizes of all that lies beside a listing, by URI. Raises Unavailable."""
+    """Returns the sizes of all objects beside a listing, by URI. Raises Unavailable."""
     from pyarrow.fs import FileSelector
 
     if not listing.objects:

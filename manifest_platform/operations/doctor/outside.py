@@ -1,8 +1,8 @@
-"""Data that is too large for the store's rows, and that no row names any more: rows that were written anew, or never were.
+"""Data that is too large for the store's rows, and that no row names any more, because rows were rewritten or never written.
 
-Belongs here: noting such objects, and removing them once no backup may name them. The store can be put back to any time of its
-last 35 days, to rows that name what none names now. So an object's age says nothing: what counts is since when no row has named
-it. That is noted in rows of the dataset, which are put back together with the others.
+Belongs here: noting such objects, and removing them once no backup can name them. The store can be restored to any time of the
+last 35 days, and thus to rows that name these objects. So the age of an object is irrelevant; the time since which no row
+names it counts. This time is noted in rows of the dataset, which are restored together with the others.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ from manifest_platform.operations.doctor.findings import CLEAN, EXAMINE, Finding
 from manifest_platform.pipeline import Pipeline
 
 KEPT = timedelta(days=36)
-"""How long an object is kept that no row names: a day longer than DynamoDB's point-in-time recovery reaches back."""
+"""The time for which an unnamed object is kept: a day longer than DynamoDB's point-in-time recovery reaches back."""
 
 
 @dataclass(frozen=True)
 class _Left:
-    """What is left over. `new`: not noted yet; `due`: noted long ago, with its note; `over`: notes that say nothing more."""
+    """Unnamed objects. `new`: not noted yet; `due`: noted long ago, with the note; `over`: notes that no longer apply."""
 
     new: Sequence[StoredObject] = ()
     due: Sequence[tuple[StoredObject, Row]] = ()
@@ -35,7 +35,7 @@ class _Left:
 
 
 def examine(pipeline: Pipeline) -> Iterator[Finding]:
-    """What is to be noted, and what is to be removed, a finding each. What is noted and not due yet is none."""
+    """Yields a finding for objects to be noted, and one for objects to be removed. Objects noted and not due are no finding."""
     if (place := pipeline.config.manifest.overflow) is None:
         return
     try:
@@ -45,15 +45,17 @@ def examine(pipeline: Pipeline) -> Iterator[Finding]:
         yield Finding(Kind.UNCHECKED, str(error), EXAMINE, place=place)
         return
     if left.new:
-        cause = f"{_what(left.new)}. Noted now, they are removed in {KEPT.days} days: until then a backup may name them"
+        cause = (
+            f"{_what(left.new)}. They are noted now and removed in {KEPT.days} days, because a backup may name them until then"
+        )
         yield Finding(Kind.OUTSIDE, cause, CLEAN, place=place)
     if left.due:
-        cause = f"{_what([one for one, _ in left.due])}, for more than {KEPT.days} days: no backup reaches back so far"
+        cause = f"{_what([one for one, _ in left.due])}, unnamed for more than {KEPT.days} days, so no backup names them"
         yield Finding(Kind.OUTSIDE, cause, CLEAN, place=place)
 
 
 def clean(pipeline: Pipeline) -> Iterator[str]:
-    """Notes what no row names, and removes what none has named for long; says what it did. Raises StoreError."""
+    """Notes new unnamed objects, and removes those that are due. Yields a line for each. Raises StoreError."""
     if pipeline.config.manifest.overflow is None:
         return
     with closing(pipeline.config.manifest.open()) as store:
@@ -68,7 +70,7 @@ def clean(pipeline: Pipeline) -> Iterator[str]:
     for at in range(0, len(writes), MAX_WRITES):
         pipeline.manifest.store.transact(pipeline.name, writes[at : at + MAX_WRITES], str(uuid4()))
     if left.new:
-        yield f"noted {_what(left.new)}: they are removed by a --clean in {KEPT.days} days"
+        yield f"noted {_what(left.new)}: doctor --clean removes them in {KEPT.days} days"
     if left.due:
         yield f"removed {_what([one for one, _ in left.due])}"
 

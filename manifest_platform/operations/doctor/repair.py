@@ -1,7 +1,7 @@
-"""Mending what is safe to mend: each thing by the operation that would have kept it right, and each said.
+"""Repairs that are safe: each uses the manifest's own operation for its case, and reports a line.
 
-Belongs here: repairs of the manifest by its log, its leases and the warehouse's ledger. The warehouse's data is never written;
-its fence is raised where a dead worker's claim is settled, as a drain does.
+Belongs here: repairs of the manifest from its log, its leases and the warehouse's ledger. The warehouse's tables are never
+written. Only its fence is raised when the claim of a dead worker is settled, as a drain does.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ def end_dead_claims(
     acquire: Callable[[str, str], AbstractContextManager[Lease]],
     settle_load: Callable[[Lease, Abandoned], object] | None = None,
 ) -> Iterator[str]:
-    """Ends dead claims, each under the lease of its step. `settle_load` asks the sink about those of the load step first."""
+    """Ends dead claims, each under the lease of its step. `settle_load`: asks the warehouse about claims of the load first."""
     claims = [one for one in findings if one.kind is Kind.DEAD_CLAIM and one.repairable and one.key]
     for feed, name in sorted({(one.key.feed, one.step) for one in claims if one.key}):
         try:
@@ -54,7 +54,7 @@ def end_dead_claims(
                     if finding.key and (finding.key.feed, finding.step) == (feed, name):
                         yield from _settle(manifest, lease, finding.key, settle_load if name == LOAD else None)
         except LeaseBusy as busy:
-            yield f"not settled, for somebody works on it now: {busy}"
+            yield f"not settled, because somebody works on the feed now: {busy}"
 
 
 def _settle(
@@ -75,7 +75,7 @@ def _settle(
 
 
 def restate(manifest: Manifest, states: States) -> Iterator[str]:
-    """Writes the states of ordered steps as the log has them, if they are still those that were compared with it."""
+    """Writes the states of ordered steps as derived from the log, unless they changed after the comparison."""
     for name, folded in states.folded.items():
         stored = states.stored[name]
         if not states.settled or (folded == stored):
@@ -83,13 +83,13 @@ def restate(manifest: Manifest, states: States) -> Iterator[str]:
         try:
             manifest.store.transact(manifest.dataset, [put_state(Application(name), folded)], str(uuid4()))
         except ConditionFailed:
-            yield f"state of {name}: not written, for the step went on meanwhile; run it again"
+            yield f"state of {name}: not written, because the step worked meanwhile. Repair again"
             continue
-        yield f"state of {name}: counters, watermarks and epochs written as the log adds up to them"
+        yield f"state of {name}: counters, watermarks and epochs were written as the log has them"
 
 
 def rewrite_rows_beside(manifest: Manifest, findings: Sequence[Finding]) -> Iterator[str]:
-    """Makes or removes the rows beside the log, those of each item on condition that it is as it was read."""
+    """Writes or removes rows beside the log, on condition that the item has not changed since it was read."""
     for finding in findings:
         if finding.kind is not Kind.WAITING_ROW or finding.key is None:
             continue
@@ -97,7 +97,7 @@ def rewrite_rows_beside(manifest: Manifest, findings: Sequence[Finding]) -> Iter
         try:
             yield from _rewrite(manifest, key, step)
         except ConditionFailed:
-            yield f"{key.name}: its rows beside the log were not written, for it changed meanwhile; run it again"
+            yield f"{key.name}: its rows beside the log were not written, because it changed meanwhile. Repair again"
 
 
 def _rewrite(manifest: Manifest, key: ItemKey, step: Step) -> Iterator[str]:
@@ -115,16 +115,16 @@ def _rewrite(manifest: Manifest, key: ItemKey, step: Step) -> Iterator[str]:
 
 
 def _said(write: Write, name: str) -> str:
-    """What a row that was made or removed means."""
+    """Describes the effect of a row that was written or removed."""
     if write.sort.startswith(PENDING):
         return f"it waits for {name} again" if isinstance(write, Put) else f"it does not wait for {name} any more"
-    return f"status tells of it for {name}{'' if isinstance(write, Put) else ' no more'}"
+    return f"status {'reports it' if isinstance(write, Put) else 'no longer reports it'} for {name}"
 
 
 def adopt(pipeline: Pipeline, feed: str, ledger: Mapping[str, LedgerEntry]) -> Iterator[str]:
-    """Records in a feed's order what the ledger has and the manifest lacks; stops at what is to be loaded or shredded first.
+    """Records the loads that the ledger has and the manifest lacks, in order. Stops at an item that must be worked on first.
 
-    What lies before the newest that was loaded, and was not loaded itself, is late: the warehouse would refuse it.
+    An item that precedes the newest loaded item and was not loaded is marked late, because the warehouse would refuse it.
     """
     manifest = pipeline.manifest
     newest = max(ledger, default="")
@@ -141,9 +141,9 @@ def adopt(pipeline: Pipeline, feed: str, ledger: Mapping[str, LedgerEntry]) -> I
             elif isinstance(verdict, Ready) and verdict.item.key.position < newest and not _is_late(verdict):
                 yield from _defer(manifest, lease, verdict, newest)
             elif isinstance(verdict, Blocked) and verdict.standing is Standing.FAILED and verdict.item.key.position in ledger:
-                reason = "the warehouse has it: an attempt after this one went well"
+                reason = "the warehouse has it: a later attempt succeeded"
                 manifest.resolve(verdict.item.key, reason)
-                yield f"{verdict.item.key.name}: resolved, for {reason}"
+                yield f"{verdict.item.key.name}: resolved, because {reason}"
             else:
                 left = not isinstance(verdict, Idle) and any(verdict.item.key.position < position for position in ledger)
                 if left:
@@ -152,7 +152,7 @@ def adopt(pipeline: Pipeline, feed: str, ledger: Mapping[str, LedgerEntry]) -> I
 
 
 def _other_content(verdict: Ready | Blocked, ledger: Mapping[str, LedgerEntry]) -> OtherContent | None:
-    """That the ledger has an item with another content than what has landed, which no repair may call the same."""
+    """Returns the difference if the ledger has an item with other content than what has landed. No repair may ignore this."""
     entry, landed = ledger.get(verdict.item.key.position), verdict.item.landed
     if entry is None or landed is None or is_same_content(landed.checksum, entry):
         return None
@@ -160,11 +160,11 @@ def _other_content(verdict: Ready | Blocked, ledger: Mapping[str, LedgerEntry]) 
 
 
 def _stopped(verdict: Ready | Blocked) -> str:
-    """What must be done before more can be recorded."""
+    """Describes what must be done before more can be recorded."""
     name = verdict.item.key.name
     if isinstance(verdict, Ready):
-        return f"{name} comes next, and is to be loaded: drain, and what comes behind it is recorded as loaded before"
-    return f"{name} comes next, and is in the way: {verdict.reason}. Do this first: {verdict.remedy}"
+        return f"{name} comes next and must be loaded: drain, which then records the following items as loaded"
+    return f"{name} comes next and is blocked: {verdict.reason}. Do this first: {verdict.remedy}"
 
 
 def _is_late(ready: Ready) -> bool:
@@ -172,25 +172,25 @@ def _is_late(ready: Ready) -> bool:
 
 
 def _adopt(pipeline: Pipeline, lease: Lease, ready: Ready, entry: LedgerEntry) -> Iterator[str]:
-    with suppress(ConditionFailed):  # somebody changed the item or the state: it is looked at again
+    with suppress(ConditionFailed):  # the item or the state changed: it is read again
         [claim] = pipeline.manifest.claim(lease, [ready.item], ready.state)
         payload = loaded_payload(entry, shredded_bytes(ready.item))
         pipeline.manifest.adopt(lease, Abandoned(claim.item, claim.processing), entry.epoch, payload, entry.record_id)
-        yield f"{ready.item.key.name}: recorded as loaded at {entry.applied_at:%Y-%m-%d %H:%M:%S %Z}, as the ledger says"
+        yield f"{ready.item.key.name}: recorded as loaded at {entry.applied_at:%Y-%m-%d %H:%M:%S %Z}, according to the ledger"
 
 
 def _defer(manifest: Manifest, lease: Lease, ready: Ready, newest: str) -> Iterator[str]:
     with suppress(ConditionFailed):
         [claim] = manifest.claim(lease, [ready.item], ready.state)
         manifest.defer(claim, f"the warehouse is at {ItemKey.at(ready.item.key.feed, newest).name} already, and lacks it")
-        yield f"{ready.item.key.name}: marked late, for the warehouse is past it and lacks it"
+        yield f"{ready.item.key.name}: marked late, because the warehouse has passed it and lacks it"
 
 
 def missing_entries(pipeline: Pipeline, feed: str, warehouse: Warehouse, findings: Sequence[Finding]) -> dict[str, LedgerEntry]:
-    """A feed's entries in the ledger, by position, beyond the watermark and of items that were found unrecorded."""
+    """Returns a feed's ledger entries by position: those beyond the watermark, and those of items found unrecorded."""
     standing = pipeline.manifest.state(Application(LOAD)).feed(feed)
     if standing.believed and warehouse.entry_of(standing.believed) is None:
-        return {}  # what a ledger says counts only if it has the record that the manifest believes
+        return {}  # a ledger counts only if it has the record that the manifest believes
     mine = (one for one in findings if one.kind is Kind.UNRECORDED and one.key and one.key.feed == feed)
     unrecorded = {one.key.position for one in mine if one.key}
     entries = warehouse.ledger(feed, standing.serving_epoch)

@@ -1,6 +1,6 @@
-"""The manifest against the warehouse's ledger: loaded but not recorded, recorded but not loaded.
+"""The manifest compared with the warehouse's ledger: items loaded but not recorded, and items recorded but not loaded.
 
-Belongs here: what the ledger of a feed says of every item, read and never written.
+Belongs here: the comparison of a feed's ledger with every item. The warehouse is read and never written.
 """
 
 from __future__ import annotations
@@ -21,17 +21,17 @@ if TYPE_CHECKING:
 
 
 def shadows(pipeline: Pipeline, warehouse: Warehouse, now: datetime) -> Iterator[Finding]:
-    """The tables that a killed full load left. While somebody holds the snapshots' lease, they are in the making."""
+    """Yields the tables that a killed full load left. While the snapshots' lease is held, a full load still makes them."""
     feed = pipeline.source.snapshots
     lease = pipeline.manifest.lease(Application(LOAD), feed) if feed else None
     if feed and not (lease and lease.is_live(now)):
         for name in warehouse.leftovers():
-            cause = "a full load that was killed made it; nobody reads it, and the next full load drops it"
+            cause = "a killed full load left this table. Nobody reads it, and the next full load drops it"
             yield Finding(Kind.SHADOW, cause, CLEAN, step=LOAD, place=f"{warehouse.schema}.{name}")
 
 
 class LedgerWatcher(Watcher):
-    """Compares each item that passes with the ledger."""
+    """Compares each item with the ledger."""
 
     def __init__(self, pipeline: Pipeline, warehouse: Warehouse, now: datetime):
         self.pipeline, self.manifest, self.warehouse, self.now = pipeline, pipeline.manifest, warehouse, now
@@ -48,7 +48,7 @@ class LedgerWatcher(Watcher):
         self._broken = broken_at(self.pipeline, self.warehouse, feed)
 
     def see(self, item: Item) -> None:
-        """An item of the manifest: the ledger has it exactly if it is recorded as loaded."""
+        """Takes an item of the manifest. The ledger must have it exactly if it is recorded as loaded."""
         self._pass(item.key.position)
         entry = None
         if self._next and self._next.position == item.key.position:
@@ -58,12 +58,12 @@ class LedgerWatcher(Watcher):
             self._suspects[item.key] = entry
 
     def _recorded(self, item: Item) -> Record | None:
-        """The record that an item was loaded by this platform: under a lease, so with a token. What was imported has none."""
+        """Returns the record of a load by this platform, which has a token. The record of an import has none."""
         record = item.processed_by(self._application, self._serving)
         return record if record and record.token is not None else None
 
     def _accepted_without(self, recorded: Record | None) -> bool:
-        """Whether an item was loaded before the warehouse was accepted as it is: that it is in no ledger is on purpose."""
+        """True if an item was loaded before the warehouse was accepted as it is, so that no ledger needs to have it."""
         return recorded is not None and (recorded.token or 0) <= self._accepted
 
     def _pass(self, position: str | None) -> None:
@@ -72,7 +72,7 @@ class LedgerWatcher(Watcher):
             self._next = next(self._entries, None)
 
     def end(self, feed: str) -> Iterator[Finding]:
-        """What differs still: a load commits first and is recorded then, so the ledger is read once more, and then the log."""
+        """Yields the persistent differences. A load commits before it is recorded: the ledger is read again, then the log."""
         self._pass(None)
         if not self._suspects:
             return
@@ -84,7 +84,7 @@ class LedgerWatcher(Watcher):
                 continue
             recorded = self._recorded(item)
             if entry and not item.records:
-                if not self._accepted or self.pipeline.source.holds(key.id):  # else it was there when accepted
+                if not self._accepted or self.pipeline.source.holds(key.id):  # otherwise it is older than the acceptance
                     yield self._unknown(key, entry)
             elif entry and not recorded and not self._in_work(item):
                 yield self._unrecorded(item, entry)
@@ -92,40 +92,40 @@ class LedgerWatcher(Watcher):
                 yield self._unledgered(item, recorded)
 
     def _in_work(self, item: Item) -> bool:
-        """Whether a worker may be about to record it, or whoever holds the lease will."""
+        """True if a worker may be about to record it, or the lease's holder will."""
         lease = self.manifest.lease(self._application, item.key.feed)
         return lease is not None and lease.is_live(self.now)
 
     def _unknown(self, key: ItemKey, entry: LedgerEntry) -> Finding:
         cause = (
-            f"the warehouse has it since {entry.applied_at:%Y-%m-%d %H:%M:%S %Z}, and the manifest does not know it: it was put"
-            f" back from a backup, or is another one"
+            f"the warehouse has had it since {entry.applied_at:%Y-%m-%d %H:%M:%S %Z}, and the manifest does not know it: the"
+            f" manifest was restored from a backup, or the warehouse belongs to another manifest"
         )
         repairable = self.pipeline.source.holds(key.id)
         if self._broken and not repairable:
             return Finding(Kind.UNKNOWN, cause, self._broken.remedy, key, LOAD)
-        cause = f"{cause}. To repair looks for {key.id}"
+        cause = f"{cause}. The repair discovers {key.id}"
         return Finding(Kind.UNKNOWN, cause, REPAIR, key, LOAD, repairable=repairable)
 
     def _unrecorded(self, item: Item, entry: LedgerEntry) -> Finding:
         at = f"{entry.applied_at:%Y-%m-%d %H:%M:%S %Z}"
-        cause = f"the warehouse has it since {at} (epoch {entry.epoch}, token {entry.token}), and no record says so"
+        cause = f"the warehouse has had it since {at} (epoch {entry.epoch}, token {entry.token}), and no record says so"
         state = self.manifest.state(self._application)
         if self.manifest.step(item.key.feed, LOAD).order == "full" and state.full != item.key.position:
-            cause = f"{cause}: the manifest was put back to before this full load, which must be begun again"
+            cause = f"{cause}: the manifest was restored to a time before this full load, which must begin again"
             return Finding(Kind.UNRECORDED, cause, Remedy(Action.LOAD_SNAPSHOT, item=item.key.name), item.key, LOAD)
         if item.processed_by(Application(SHRED)):
             return Finding(Kind.UNRECORDED, cause, REPAIR, item.key, LOAD, repairable=True)
-        cause = f"{cause}; it must be shredded again first, for which its directory must be there, and is not loaded again"
+        cause = f"{cause}. It must be shredded again first, for which its directory must exist. It is not loaded a second time"
         return Finding(Kind.UNRECORDED, cause, Remedy(Action.DRAIN), item.key, LOAD)
 
     def _unledgered(self, item: Item, record: Record) -> Finding:
         at = f"{record.timestamp:%Y-%m-%d %H:%M:%S %Z}"
         cause = (
-            f"{LOAD} recorded it as loaded at {at}, and the warehouse's ledger lacks it: the warehouse was put back from a"
-            " backup, or is another one"
+            f"{LOAD} recorded it as loaded at {at}, and the warehouse's ledger lacks it: the warehouse was restored from a"
+            " backup, or belongs to another manifest"
         )
         if self._broken:
             return Finding(Kind.UNLEDGERED, cause, self._broken.remedy, item.key, LOAD)
-        # The warehouse has what was loaded last: somebody has changed the ledger, which no command can set right.
+        # The warehouse has the newest load, so another program changed the ledger. No command can repair that.
         return Finding(Kind.UNLEDGERED, cause, Remedy(Action.READ_RECORDS, item=item.key.name), item.key, LOAD)

@@ -1,4 +1,4 @@
-"""What processes of this machine put aside and could not remove, for they were killed: folders of inputs and outputs."""
+"""Folders of inputs and outputs that processes of this machine could not remove because they were killed."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from manifest_platform.operations.doctor.findings import CLEAN, Finding, Kind
 
 
 def examine() -> Iterator[Finding]:
-    """The folders whose process is dead. They hold nothing that is not elsewhere."""
+    """Yields the folders whose process is dead. Their content also exists elsewhere."""
     for one in spool.abandoned():
         yield Finding(Kind.SPOOL, f"its process died, and nobody reads it: {one.bytes:,} bytes", CLEAN, place=str(one.path))
 
 
 def clean(found: Iterable[Finding]) -> Iterator[str | Finding]:
-    """Removes folders that are still nobody's; says what it did, and what is left."""
+    """Removes folders that still have no owner. Yields a line for each, or a finding if it failed."""
     for one in found:
         try:
             if spool.remove(Path(one.place)):

@@ -1,7 +1,7 @@
-"""Coming over from Snowplow's two manifests, and the view back into the layout of one of them.
+"""Migration from Snowplow's two manifests, and the view of a feed in the layout of one of them.
 
 `snowplow_manifest` and `snowflake_loader` turn rows of the two tables into histories of items (pure), `dynamodb` reads the
-tables, `importing` appends to our manifest what it lacks, `view` shows any feed as the Snowflake Loader's table would.
+tables, `importing` appends the missing records to our manifest, and `view` shows a feed as the Snowflake Loader's table would.
 """
 
 from manifest_platform.operations.migration.dynamodb import ForeignTable, SourceError

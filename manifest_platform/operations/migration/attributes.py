@@ -1,7 +1,7 @@
-"""The typed attributes of a DynamoDB row, read with all that is wrong with them collected.
+"""The typed attributes of a DynamoDB row. Reading collects all problems instead of stopping at the first.
 
-Belongs here: what a type is in DynamoDB's own form (`{"S": "text"}`), and how a wrong one is told. What an attribute means is
-the reader's matter.
+Belongs here: DynamoDB's notation of types (`{"S": "text"}`), and the messages on wrong ones. The meaning of an attribute is
+defined by the module that reads it.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Any
 from uuid import UUID
 
 Row = Mapping[str, Mapping[str, Any]]
-"""A row as DynamoDB's low-level client gives it."""
+"""A row as DynamoDB's low-level client returns it."""
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _TYPES = {
@@ -31,9 +31,9 @@ _TYPES = {
 
 
 class Attributes:
-    """Reads one row's attributes. Each method gives the value, or None where it is absent or wrong; `problems` says which.
+    """Reads one row's attributes. Each method returns the value, or None if it is absent or wrong; then `problems` grows.
 
-    An attribute that is absent is a problem unless it is `optional`.
+    An absent attribute is a problem unless it is `optional`.
     """
 
     def __init__(self, row: Row):
@@ -41,18 +41,18 @@ class Attributes:
         self.problems: list[str] = []
 
     def has(self, *names: str) -> Set[str]:
-        """Which of the attributes the row has, of whatever type."""
+        """Returns those of the attributes that the row has, with any type."""
         return {name for name in names if name in self._row}
 
     def text(self, name: str, optional: bool = False) -> str | None:
-        """A text that is not empty."""
+        """Returns a non-empty text."""
         text = self._value(name, "S", optional)
         if text == "":
             self._wrong(name, "is empty")
         return text or None
 
     def uuid(self, name: str, optional: bool = False) -> str | None:
-        """A UUID, as it is written."""
+        """Returns a UUID, as it is written."""
         text = self.text(name, optional)
         try:
             return text and str(UUID(text)) and text
@@ -60,7 +60,7 @@ class Attributes:
             return self._wrong(name, f"must be a UUID, and is {text!r}")
 
     def time(self, name: str, unit: timedelta, optional: bool = False) -> datetime | None:
-        """A time (UTC), stored as a whole number of units since 1970."""
+        """Returns a time (UTC) that is stored as a whole number of units since 1970."""
         number = self._value(name, "N", optional)
         if number is None:
             return None
@@ -73,11 +73,11 @@ class Attributes:
             return self._wrong(name, f"is no time: {number}")
 
     def flag(self, name: str) -> bool | None:
-        """A boolean."""
+        """Returns a boolean."""
         return self._value(name, "BOOL", optional=False)
 
     def texts(self, name: str) -> list[str] | None:
-        """A list of texts; a set of texts is taken in the order of the alphabet."""
+        """Returns a list of texts; the members of a set are sorted."""
         if "SS" in self._row.get(name, {}):
             return sorted(self._row[name]["SS"])
         entries = self._value(name, "L", optional=False)
@@ -106,6 +106,6 @@ def _type(attribute: Mapping[str, Any]) -> str:
 
 
 def shown(row: Row, name: str) -> str:
-    """An attribute as a message names it, whatever its type."""
+    """Returns an attribute's value for a message, whatever its type."""
     attribute = row.get(name)
     return str(next(iter(attribute.values()))) if attribute else f"(no {name})"

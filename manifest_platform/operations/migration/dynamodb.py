@@ -1,7 +1,6 @@
-"""The table of another system's manifest in DynamoDB, read page by page and never written.
+"""The DynamoDB table of another system's manifest, read page by page and never written.
 
-Belongs here: how the table is reached and what can go wrong on the way. What its rows mean is in `snowplow_manifest` and
-`snowflake_loader`.
+Belongs here: access to the table, and its errors. The meaning of its rows is in `snowplow_manifest` and `snowflake_loader`.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ class SourceError(StoreError):
 
 @dataclass(frozen=True)
 class ForeignTable:
-    """A DynamoDB table and how to reach it; what is not given comes from the environment, as for every AWS tool."""
+    """A DynamoDB table and its connection. Settings that are None come from the environment, as for every AWS tool."""
 
     name: str
     region: str | None = None
@@ -30,7 +29,7 @@ class ForeignTable:
         return f"dynamodb://{self.name}"
 
     def rows(self) -> Iterator[Row]:
-        """All rows, consistently read, a page at a time. Raises SourceError."""
+        """Yields all rows by consistent reads, a page at a time. Raises SourceError."""
         import boto3
         from botocore.config import Config
         from botocore.exceptions import BotoCoreError, ClientError
@@ -50,8 +49,8 @@ class ForeignTable:
 
 _CHECK = "check --region, --profile and --endpoint, or the AWS variables of the environment"
 _ADVICE = {
-    "ResourceNotFoundException": "there is no such table there; check its name and --region",
-    "AccessDeniedException": "these credentials must be allowed dynamodb:Scan on it",
+    "ResourceNotFoundException": "there is no such table; check its name and --region",
+    "AccessDeniedException": "allow these credentials dynamodb:Scan on the table",
     "ProvisionedThroughputExceededException": "its read capacity is used up; raise it or try again later",
-    "ThrottlingException": "it is too busy; try again later",
+    "ThrottlingException": "its requests are throttled; try again later",
 }

@@ -1,6 +1,6 @@
-"""Histories of items as another manifest tells them: where they lie, in which order their records come, what is wrong.
+"""Histories of items from another manifest: their places, the order of their records, and the problems found.
 
-Belongs here: what reading either source has in common, pure. Where the histories go is in `importing`.
+Belongs here: the parts that reading either source has in common, pure. `importing` writes the histories.
 """
 
 from __future__ import annotations
@@ -21,19 +21,19 @@ _NAMESPACE = UUID("2f0a3f0e-6e0b-5c53-9f0d-7d2f4b1c8a55")
 
 
 class Elsewhere(ValueError):
-    """A run of the source that is none of the feed's, by where it lies or by its name."""
+    """A run of the source that does not belong to the feed, because of its place or its name."""
 
 
 @dataclass(frozen=True)
 class Note:
-    """Something to tell about an item, by the source's own id of it."""
+    """A remark on an item, with the source's own id of it."""
 
     item: str
     text: str
 
 
 class Layout(StrEnum):
-    """Whose manifest a source is: what it is imported by depends on that."""
+    """The layout of a source. It determines the command that imports it."""
 
     PROCESSING_MANIFEST = "Snowplow Processing Manifest"
     LOADER = "Snowflake Loader's manifest"
@@ -41,7 +41,7 @@ class Layout(StrEnum):
 
 @dataclass(frozen=True)
 class Histories:
-    """What a source holds, as histories of items of ours; what cannot be one; what was repaired. `rows`: how many were read."""
+    """The histories in a source, the problems and the repairs. `rows`: the number of rows read."""
 
     items: tuple[Item, ...] = ()
     problems: tuple[Note, ...] = ()
@@ -52,7 +52,7 @@ class Histories:
 
 @dataclass(frozen=True)
 class Place:
-    """Where another manifest's runs belong: the main feed of a dataset's source, below its landing root.
+    """The destination of another manifest's runs: the main feed of a dataset's source, below its landing root.
 
     `source_root`: the folder of the runs as that manifest names it, a URI or a key inside the bucket; empty: the landing root.
     """
@@ -61,13 +61,13 @@ class Place:
     source_root: str = ""
 
     def key(self, run: str) -> ItemKey:
-        """The item of a run's folder, named as our landing names it. Raises Elsewhere."""
+        """Returns the item key of a run's folder, named as in our landing. Raises Elsewhere."""
         folder, _, name = run.rstrip("/").rpartition("/")
         expected = self.source_root or self.source.root
         uri = f"{self.source.root}/{name}"
         placed = self.source.placed(uri)
         if not _same_folder(folder, expected):
-            raise Elsewhere(f"lies outside {expected}: name the folder of the runs with --source-root")
+            raise Elsewhere(f"is not stored in {expected}: name the folder of the runs with --source-root")
         if placed is None:
             raise Elsewhere(f"{name!r} is not {self.source.words.form}")
         try:
@@ -77,7 +77,7 @@ class Place:
 
 
 class Collector:
-    """Gathers the items of a source by their keys here, and tells of what cannot be one."""
+    """Collects the items of a source by key, and the notes on runs that cannot become items."""
 
     def __init__(self, place: Place):
         self._place = place
@@ -87,34 +87,34 @@ class Collector:
         self._repairs: list[Note] = []
 
     def key(self, name: str) -> ItemKey | None:
-        """The key of a run of the source; None, and told, for one that is elsewhere, or the same one here as another."""
+        """Returns the key of a run. Returns None, and adds a note, for a run that is elsewhere or that occurred before."""
         try:
             key = self._place.key(name)
         except Elsewhere as error:
             return self.leave_out(name, str(error))
         if key in self._names:
             self._items.pop(key, None)
-            return self.leave_out(name, f"is the same run as {self._names[key]}: both are left out, which one is it?")
+            return self.leave_out(name, f"is the same run as {self._names[key]}: both are left out, correct one of them")
         self._names[key] = name
         return key
 
     def leave_out(self, name: str, *problems: str) -> None:
-        """Tells why a row or an item is not imported."""
+        """Adds notes on why a row or an item is not imported."""
         self._problems += [Note(name, problem) for problem in problems]
 
     def keep(self, item: Item, repairs: Iterable[str] = ()) -> None:
-        """Takes an item, whose key was asked for, and tells what was repaired of it."""
+        """Keeps an item whose key was asked for, and adds notes on its repairs."""
         self._items[item.key] = item
         self._repairs += [Note(self._names[item.key], repair) for repair in repairs]
 
     def histories(self, rows: int, layout: Layout = Layout.PROCESSING_MANIFEST) -> Histories:
-        """All that was gathered, in the items' order."""
+        """Returns everything that was collected, in the items' order."""
         items = tuple(self._items[key] for key in sorted(self._items))
         return Histories(items, tuple(self._problems), tuple(self._repairs), rows, layout)
 
 
 def _same_folder(one: str, other: str) -> bool:
-    """Whether two folders are the same: as URIs of any of S3's schemes, or as keys inside the bucket."""
+    """True if two folders are the same: as URIs of any scheme of S3, or as keys inside the bucket."""
     (bucket, path), (other_bucket, other_path) = _parts(one), _parts(other)
     return path == other_path and ("" in (bucket, other_bucket) or bucket == other_bucket)
 
@@ -127,12 +127,12 @@ def _parts(folder: str) -> tuple[str, str]:
 
 
 def derived_id(*parts: str) -> str:
-    """A record's id that follows from what it tells: the same whenever it is imported."""
+    """Derives a record id from its parts, so that every import gives the same id."""
     return str(uuid5(_NAMESPACE, "\0".join(parts)))
 
 
 def in_order(records: Iterable[Record]) -> list[Record]:
-    """Records by time, each behind the one that it points at, numbered from 1; their links must be valid."""
+    """Returns the records by time, each after the record that it points at, numbered from 1. Their links must be valid."""
     by_id = {record.record_id: record for record in records}
     followers: dict[str | None, list[Record]] = {}
     for record in by_id.values():
@@ -149,7 +149,7 @@ def in_order(records: Iterable[Record]) -> list[Record]:
 
 
 def _follows(record: Record, by_id: Mapping[str, Record]) -> bool:
-    """Whether a record's link says what it comes after; one from skip to skip may lead round in a circle."""
+    """True if a record's link determines its order. Links between skips do not: they may form a cycle."""
     target = by_id.get(record.previous or "")
     return target is not None and State.SKIPPED not in (record.state, target.state)
 
@@ -159,6 +159,6 @@ def _rank(record: Record) -> tuple[datetime, int, str]:
 
 
 def open_work(records: Sequence[Record]) -> list[Record]:
-    """The Processing records that nothing ended."""
+    """Returns the Processing records that no later record ended."""
     ended = {record.previous for record in records if record.state is not State.SKIPPED}
     return [record for record in records if record.state is State.PROCESSING and record.record_id not in ended]

@@ -1,9 +1,9 @@
-"""Appends to our manifest what the histories of another one have and ours lacks, and what is kept beside the log follows.
+"""Imports histories of another manifest: appends their missing records to ours, and updates everything kept beside the log.
 
-Belongs here: the import, again and again while the other system still runs, until ours takes over. Nothing is ever overwritten.
+Belongs here: the import, which may be repeated while the other system still runs, until ours replaces it. Only appends.
 
-An import holds the leases of all steps of the feed; where it breaks off they stay held, so nothing is claimed until its next
-run has completed what is there. So the log may be written in portions, and watermarks, counters and waiting rows after it.
+An import holds the leases of all steps of the feed. If it is interrupted, they stay held, so that nothing is claimed before the
+import is completed. So the log can be written in portions, and watermarks, counters and waiting rows after it.
 """
 
 from __future__ import annotations
@@ -46,31 +46,31 @@ from manifest_platform.manifest.transitions import acquire, append, counted_as, 
 from manifest_platform.operations.migration.histories import Histories, Layout, Note, derived_id, open_work
 
 IMPORTED = "imported from "
-"""What the run id of an imported record begins with; the source follows."""
+"""The prefix of an imported record's run id; the source follows."""
 HELD = timedelta(days=3650)
-"""How long the leases of an import that broke off stay held, unless it is run again."""
+"""The duration of an import's leases, which matters only if the import is interrupted and not repeated."""
 
 T = TypeVar("T")
 
-_AT_ONCE = MAX_WRITES - 1  # beside the write of the lease
-_BYTES_AT_ONCE = 2_000_000  # well below what any store's transaction takes
+_AT_ONCE = MAX_WRITES - 1  # one write is that of the lease
+_BYTES_AT_ONCE = 2_000_000  # well below the limit of every store
 
 
 class WorkedOn(Refused):
-    """A step has worked on the feed here: histories of another system can be added to it no more."""
+    """A step has worked on the feed here, so histories of another system can no longer be added."""
 
 
 class Differs(ValueError):
-    """A record is here with another content than in the source, or is not in the source any more."""
+    """A record that was imported earlier has other content in the source now, or no longer exists there."""
 
 
 @dataclass
 class Report:
-    """What an import did, or would do. Items are named by their folders; `records` are those appended.
+    """The result of an import or of its dry run. Items are named by their folders; `records`: the number appended.
 
-    `added`: items that were not here; `grown`: items that were, with fewer records; `unchanged`: items with nothing new.
-    `late`: not done, and behind the watermark. `open`: in work or left by a crash: the source does not say. `failed`: to be
-    resolved. `undecided`: to be skipped by a step that comes before the load, so that the load will stop at them.
+    `added`: new items; `grown`: known items with new records; `unchanged`: items with no new records. `late`: not done, and
+    behind the watermark. `open`: in work, or left by a crash; the source does not distinguish these. `failed`: to be resolved.
+    `undecided`: skipped for a step that precedes the load, so that the load will stop at them.
     """
 
     source: str
@@ -90,25 +90,25 @@ class Report:
 
 @dataclass(frozen=True)
 class Growth:
-    """An item as it is here, and as it is with what the source has beyond that."""
+    """An item as it is here, and as it will be with the source's further records."""
 
     known: Item
     grown: Item
 
     @property
     def records(self) -> tuple[Record, ...]:
-        """What is to be appended."""
+        """The records to append."""
         return self.grown.records[len(self.known.records) :]
 
 
 def import_items(
     manifest: Manifest, feed: str, histories: Histories, source: str, *, free_open: bool = False, dry_run: bool = False
 ) -> Report:
-    """Appends to a feed what the histories have and it lacks: as often as one likes, and again after any crash.
+    """Appends the records of the histories that a feed lacks. Idempotent, and safe to repeat after a crash.
 
-    `source` names where they come from, in the run id of every imported record. `free_open`: the other system is stopped for
-    good, so what it left in Processing is freed. Raises WorkedOn where a step has worked on the feed here, LeaseBusy where one
-    is about to, Refused during a full load, and StoreError: run it again then.
+    `source`: the name of the source, kept in the run id of every imported record. `free_open`: the other system was stopped
+    permanently, so work that it left in Processing is freed. Raises WorkedOn if a step has worked on the feed here, LeaseBusy
+    if a step is about to, Refused during a full load, and StoreError. After any of these, repeat the import.
     """
     stamp = Stamp(manifest.author, f"{IMPORTED}{source}")
     report = Report(source, dry_run, histories.rows, repairs=list(histories.repairs), problems=list(histories.problems))
@@ -121,18 +121,18 @@ def import_items(
         held = [leases.enter_context(_take(manifest, feed, step, stamp, layout)) for step in steps]
         items, growths = _plan(manifest, feed, histories, free_open, stamp, report)
     except BaseException as error:
-        if not resumed or isinstance(error, WorkedOn):  # who worked on the feed was let in by an import that had done all
+        if not resumed or isinstance(error, WorkedOn):  # a step can only have worked after a completed import
             leases.close()
         raise
     lease = held[-1]
     _append_all(manifest, lease, growths)
     optimistically(
         lambda: _raise_watermarks(manifest, lease, items),
-        lambda: Refused(f"feed {feed}: discovery registered items {TRIES} times meanwhile; run the import again"),
+        lambda: Refused(f"feed {feed}: discovery registered items {TRIES} times meanwhile. Repeat the import"),
     )
     optimistically(
         lambda: _recount(manifest, lease, stamp, report.late),
-        lambda: Refused(f"feed {feed}: discovery registered items {TRIES} times meanwhile; run the import again"),
+        lambda: Refused(f"feed {feed}: discovery registered items {TRIES} times meanwhile. Repeat the import"),
     )
     leases.close()
     return report
@@ -140,7 +140,7 @@ def import_items(
 
 @dataclass
 class Dropped:
-    """What the end of a broken import took away: `items` that are here no more, others that it shortened, and `records`."""
+    """The result of dropping an import: numbers of removed `items`, of `shortened` items and of removed `records`."""
 
     source: str
     dry_run: bool
@@ -150,16 +150,16 @@ class Dropped:
 
 
 def drop_import(manifest: Manifest, feed: str, source: str, dry_run: bool = False) -> Dropped:
-    """Takes away all that imports from a source have appended, once one of them broke off, and lets the feed go.
+    """Removes everything that interrupted imports from a source have appended, and releases the feed.
 
-    Nothing was claimed since, for the import holds the feed; so this is the one case where records go. Watermarks, counters and
-    waiting rows are as if it had never been imported; and the manifest gets another identity, or a sensor that runs would take
-    what is gone for known. It may break off, too, and be run again. Raises Refused where no import from the source broke off,
-    and where others' records follow the imported ones; WorkedOn where a step has worked on the feed.
+    The import held the feed, so nothing was claimed since. This is the only case in which records are removed. Afterward,
+    watermarks, counters and waiting rows are as before the import, and the manifest has another identity, so that running
+    sensors discard what they remember. Safe to repeat after a crash. Raises Refused if no import from the source was
+    interrupted, or if other records follow the imported ones; WorkedOn if a step has worked on the feed.
     """
     stamp = Stamp(manifest.author, f"{IMPORTED}{source}")
     if not _broke_off(manifest, feed, stamp):
-        raise Refused(f"no import from {source} broke off on feed {feed}: there is nothing to drop")
+        raise Refused(f"no import from {source} was interrupted on feed {feed}: there is nothing to drop")
     _check_not_worked_on(feed, manifest.steps(feed), manifest.items(feed))
     report = Dropped(source, dry_run)
     deletes = list(_deletes(manifest, feed, stamp, report))
@@ -174,7 +174,7 @@ def drop_import(manifest: Manifest, feed: str, source: str, dry_run: bool = Fals
         _recount(manifest, leases[-1], stamp, [])
 
     optimistically(
-        follow, lambda: Refused(f"feed {feed}: discovery registered items {TRIES} times meanwhile; drop the import again")
+        follow, lambda: Refused(f"feed {feed}: discovery registered items {TRIES} times meanwhile. Drop the import again")
     )
     if renewed := renewal(manifest.store, manifest.dataset):
         leases[-1].transact(renewed)
@@ -184,7 +184,7 @@ def drop_import(manifest: Manifest, feed: str, source: str, dry_run: bool = Fals
 
 
 def _deletes(manifest: Manifest, feed: str, stamp: Stamp, report: Dropped) -> Iterator[Write]:
-    """The removal of a source's records, the newest of each item first: what is left of an item is always its beginning."""
+    """Yields the deletes of a source's records, newest first, so that after a crash each item's first records remain."""
     rows = stored_rows(manifest.store, manifest.dataset, records_prefix(feed))
     for position, grouped in groupby(rows, key=lambda row: row.sort.rpartition("#")[0]):
         found = list(grouped)
@@ -194,8 +194,8 @@ def _deletes(manifest: Manifest, feed: str, stamp: Stamp, report: Dropped) -> It
         first, name = own.index(True), ItemKey.at(feed, position.removeprefix(records_prefix(feed))).name
         if not all(own[first:]) or ArchivedRecords.of(found[0]):
             raise Refused(
-                f"{name}: others' records follow those that were imported, or they were archived; run the import again to"
-                " complete it"
+                f"{name}: other records follow the imported ones, or the records were archived. Repeat the import to complete"
+                " it instead"
             )
         report.items += first == 0
         report.shortened += first > 0
@@ -207,16 +207,17 @@ def _deletes(manifest: Manifest, feed: str, stamp: Stamp, report: Dropped) -> It
 
 
 def _broke_off(manifest: Manifest, feed: str, stamp: Stamp) -> bool:
-    """Whether an import from the same source holds a lease of the feed."""
+    """True if an interrupted import from the same source holds a lease of the feed."""
     leases = [manifest.lease(step.application, feed) for step in manifest.steps(feed)]
     return any(lease and lease.run_id == stamp.run_id and lease.is_live(_now()) for lease in leases)
 
 
 def _take(manifest: Manifest, feed: str, step: Step, stamp: Stamp, layout: Layout | None = None) -> Lease:
-    """The lease of a step, also from an import of the same source that broke off; it says of which layout, unless that is None,
-    as whoever drops the import does not know it. Raises LeaseBusy.
+    """Takes the lease of a step, also from an interrupted import of the same source. Raises LeaseBusy.
+
+    `layout`: the source's, kept in the lease; None keeps the layout of the interrupted import.
     """
-    holder = f"{stamp.author}, {stamp.run_id}: run the import again to complete it, or with --abort to drop it"
+    holder = f"{stamp.author}, {stamp.run_id}: repeat the import to complete it, or use --abort to drop it"
 
     def take() -> LeaseState:
         before = manifest.lease(step.application, feed)
@@ -226,8 +227,8 @@ def _take(manifest: Manifest, feed: str, step: Step, stamp: Stamp, layout: Layou
         after = dataclasses.replace(after, purpose=layout or (before.purpose if before else ""))
         return write_lease(manifest.store, manifest.dataset, step.application, feed, after)
 
-    # Tried again, for the first write to a store of the release before takes it over, and its rows then have other versions.
-    held = optimistically(take, lambda: Refused(f"others took the lease of {step.application.key} on feed {feed}; try again"))
+    # The first write to a store of an older release upgrades it, which changes the versions of its rows: so this is retried.
+    held = optimistically(take, lambda: Refused(f"others took the lease of {step.application.key} on feed {feed}. Try again"))
     return Lease(manifest.store, manifest.dataset, step.application, feed, held, HELD, _now)
 
 
@@ -236,17 +237,17 @@ def _now() -> datetime:
 
 
 def _next(stamp: Stamp) -> Stamp:
-    """The same, for one more record that the import makes itself."""
+    """Returns a stamp for another record that the import itself makes."""
     return Stamp(stamp.author, stamp.run_id)
 
 
-# What is to be appended
+# The records to append
 
 
 def _plan(
     manifest: Manifest, feed: str, histories: Histories, free_open: bool, stamp: Stamp, report: Report
 ) -> tuple[list[Item], list[Growth]]:
-    """All items as they will be, and what those grow by that lack something."""
+    """Returns all items as they will be, and the growth of those that lack records."""
     steps, states = manifest.steps(feed), _states(manifest, feed)
     _check_incremental(feed, states)
     items = {item.key: item for item in manifest.items(feed)}
@@ -267,14 +268,14 @@ def _plan(
 
 
 def _states(manifest: Manifest, feed: str) -> dict[str, StepState]:
-    """The states of a feed's ordered steps."""
+    """Returns the states of a feed's ordered steps."""
     return {step.application.key: manifest.state(step.application) for step in manifest.steps(feed) if step.ordered}
 
 
 def _check_incremental(feed: str, states: Mapping[str, StepState]) -> None:
     for name, state in states.items():
         if state.mode is not Mode.INCREMENTAL:
-            raise Refused(f"feed {feed}: {name} is loading {state.full} in full: import when that is done or cancelled")
+            raise Refused(f"feed {feed}: {name} is loading {state.full} in full. Import when that is loaded or canceled")
 
 
 def _check_not_worked_on(feed: str, steps: Sequence[Step], items: Iterable[Item]) -> None:
@@ -283,21 +284,21 @@ def _check_not_worked_on(feed: str, steps: Sequence[Step], items: Iterable[Item]
         for record in item.records:
             if record.state is State.PROCESSING and record.application.key in ours and not is_imported(record):
                 raise WorkedOn(
-                    f"feed {feed} has been worked on: {record.application.key} claimed {item.key.name} at"
+                    f"steps have worked on feed {feed}: {record.application.key} claimed {item.key.name} at"
                     f" {record.timestamp:%Y-%m-%d %H:%M:%S %Z}. Import before the first drain, or into a new dataset"
                 )
 
 
 def is_imported(record: Record) -> bool:
-    """Whether a record comes from another system's manifest, or was made by an import."""
+    """True if a record comes from another system's manifest, or was made by an import."""
     return (record.run_id or "").startswith(IMPORTED)
 
 
 def grow(known: Item, source: Item, steps: Sequence[Step], epochs: Mapping[str, int], stamp: Stamp, free_open: bool) -> Item:
-    """The item with the source's records that it lacks, and with what follows from them: pure. Raises Differs.
+    """Returns the item with the source's records that it lacks, and with their consequences. Pure. Raises Differs.
 
-    `epochs`: of the ordered steps, by application key. What follows: what comes before a load that the source has done need not
-    be done here, and is skipped; with `free_open`, work that is open is freed.
+    `epochs`: of the ordered steps, by application key. The consequences: steps that precede a load done by the source are
+    skipped; with `free_open`, open work is freed.
     """
     here = {record.record_id: record for record in known.records}
     _check_still_there(known, source, stamp)
@@ -323,7 +324,7 @@ def _check_same(here: Record, there: Record) -> None:
     for name in ("state", "application", "author", "timestamp", "previous", "payload"):
         mine, theirs = getattr(here, name), getattr(there, name)
         if mine != theirs:
-            raise Differs(f"record {here.record_id} is here with another {name}: {mine} here, {theirs} in the source")
+            raise Differs(f"record {here.record_id} has another {name} in the source: {mine} here, {theirs} there")
 
 
 def _check_still_there(known: Item, source: Item, stamp: Stamp) -> None:
@@ -332,7 +333,7 @@ def _check_still_there(known: Item, source: Item, stamp: Stamp) -> None:
     for record in known.records:
         of_source = record.run_id == stamp.run_id and not record.data.get("keeps_skips")
         if of_source and record.record_id not in ids | made:
-            raise Differs(f"record {record.record_id} ({record.state}) was imported, and the source has it no more")
+            raise Differs(f"record {record.record_id} ({record.state}) was imported, and the source no longer has it")
 
 
 def _skip_what_comes_before(item: Item, steps: Sequence[Step], stamp: Stamp) -> Item:
@@ -374,7 +375,7 @@ def _tell(growth: Growth, steps: Sequence[Step], report: Report) -> None:
 
 
 def _append_all(manifest: Manifest, lease: Lease, growths: Iterable[Growth]) -> None:
-    """Writes the records, as many at once as a transaction takes."""
+    """Writes the records in portions that fit into a transaction each."""
     records = ((growth, record) for growth in growths for record in growth.records)
     for portion in _portions(records, lambda one: _size(one[1])):
         try:
@@ -385,7 +386,7 @@ def _append_all(manifest: Manifest, lease: Lease, growths: Iterable[Growth]) -> 
 
 
 def _append_behind(manifest: Manifest, lease: Lease, growth: Growth) -> None:
-    """Writes what is missing of an item's records, behind what discovery has written meanwhile."""
+    """Writes an item's missing records after those that discovery has written meanwhile."""
     key = growth.known.key
 
     def append() -> None:
@@ -396,7 +397,7 @@ def _append_behind(manifest: Manifest, lease: Lease, growth: Growth) -> None:
         for portion in _portions(numbered, _size):
             lease.transact([put_record(key, record) for record in portion])
 
-    optimistically(append, lambda: Refused(f"{key.name}: its records changed {TRIES} times; run the import again"))
+    optimistically(append, lambda: Refused(f"{key.name}: its records changed {TRIES} times meanwhile. Repeat the import"))
 
 
 def _known(manifest: Manifest, key: ItemKey) -> Item:
@@ -407,7 +408,7 @@ def _known(manifest: Manifest, key: ItemKey) -> Item:
 
 
 def _portions(entries: Iterable[T], size: Callable[[T], int] = lambda _: 0) -> Iterator[list[T]]:
-    """The entries in portions that one transaction takes, by number and by their sizes in bytes."""
+    """Yields the entries in portions that fit into a transaction, by number and by bytes."""
     portion: list[T] = []
     total = 0
     for entry in entries:
@@ -421,17 +422,17 @@ def _portions(entries: Iterable[T], size: Callable[[T], int] = lambda _: 0) -> I
 
 
 def _size(record: Record) -> int:
-    """About how many bytes a record's payload takes, which alone may be large."""
+    """Returns about the bytes of a record. Only its payload may be large."""
     return len(json.dumps(record.data))
 
 
-# What is kept beside the log
+# Rows beside the log
 
 
 def _raise_watermarks(manifest: Manifest, lease: Lease, items: Sequence[Item], from_scratch: bool = False) -> None:
-    """Puts the watermark of each strict step on the last item that is done; `from_scratch`, also if that is before where it is.
+    """Moves the watermark of each strict step to the last item that is done. `from_scratch`: also backward.
 
-    Before all else: what discovery registers from now on is late by itself, and what it did before is seen afterwards.
+    This comes first: items that discovery registers from now on are marked late by it, and `_recount` sees the earlier items.
     """
     feed, states = lease.feed, _states(manifest, lease.feed)
     writes: list[Write] = []
@@ -451,8 +452,10 @@ def _raise_watermarks(manifest: Manifest, lease: Lease, items: Sequence[Item], f
 
 
 def _recount(manifest: Manifest, lease: Lease, stamp: Stamp, late: list[str]) -> None:
-    """Counters and the rows beside the log as it has them; raises Changed once an item had to be marked late, and tells its
-    name."""
+    """Writes counters and rows beside the log as the log has them.
+
+    Adds the names of items that had to be marked late to `late`, and then raises Changed, so that the caller repeats it.
+    """
     feed, steps = lease.feed, manifest.steps(lease.feed)
     prefixed = [prefix for step in steps for prefix in prefixes(step, feed)]
     kept = {row.sort for prefix in prefixed for row in stored_rows(manifest.store, manifest.dataset, prefix)}
@@ -480,7 +483,7 @@ def _recount(manifest: Manifest, lease: Lease, stamp: Stamp, late: list[str]) ->
 
 
 def _is_jumped(item: Item, step: Step, state: StepState) -> bool:
-    """Whether an item lies behind the watermark, not done, and nothing says so yet."""
+    """True if an item is behind the watermark, not done, and not yet marked late."""
     standing = state.feed(item.key.feed)
     if item.key.position > standing.watermark or item.is_late_for(step.application, standing.serving_epoch):
         return False
@@ -488,7 +491,7 @@ def _is_jumped(item: Item, step: Step, state: StepState) -> bool:
 
 
 def _counted(states: Mapping[str, StepState], counts: Mapping[str, Counter[str]], step: Step, feed: str) -> StepState:
-    """A step's state with its feed's counters; all of the feed up to the watermark has been looked at."""
+    """Returns a step's state with its feed's counters, and with all of the feed up to the watermark seen."""
     state, counted = states[step.application.key], counts[step.application.key]
     counters = {name: counted[name] for name in ("applied", "skipped", "quarantined", "late")}
     return state.with_feed(feed, swept=state.feed(feed).watermark, **counters)

@@ -1,10 +1,10 @@
 """The Snowflake Loader's manifest: rows of its DynamoDB table as histories of items.
 
-Belongs here: the table's published layout (hash key `RunId`, one row a run that is written over), and the events that a row
-tells of. Pure: rows in, histories out.
+Belongs here: the table's published layout (hash key `RunId`, one row for each run, overwritten on every change), and the events
+that a row implies. Pure: rows in, histories out.
 
-A row tells less than a history: who began is not in it. NEW says that a run was added, and nothing of whether a transformer
-lives, so it becomes a New and no Processing: our shredder takes the run by itself, and nothing is stuck.
+A row has less information than a history. NEW says that a run was added, and not whether a transformer works on it. So it
+becomes a New without a Processing: our shredder takes the run, and no lock of a dead transformer remains.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ PROCESSED = "iglu:com.manifest_platform/snowflake_processed/jsonschema/1-0-0"
 """Processed of the Snowflake Transformer: {shredTypes, savedTo}."""
 TRANSFORMER = "snowflake-transformer"
 NOBODY = "unknown"
-"""Author of what the table does not say who did."""
+"""The author of events whose author the table does not keep."""
 
 _SECOND = timedelta(seconds=1)
 _PROCESSED = ("ProcessedAt", "ShredTypes", "SavedTo")
@@ -32,10 +32,9 @@ _LOADED = ("LoadedAt", "LoadedBy")
 
 @dataclass(frozen=True)
 class Run:
-    """A row of the table. Times are UTC; what comes after `to_skip` is None until the run is processed, and loaded.
+    """A row of the table. Times are UTC. The fields after `to_skip` are None until the run is processed, and then loaded.
 
-    `failed_by`: which application failed, and nobody has freed the run since. The table knows no such state, so no attribute
-    says it.
+    `failed_by`: the application whose failure is open. The table has no such state, so no attribute carries it.
     """
 
     run_id: str
@@ -51,13 +50,13 @@ class Run:
 
     @property
     def state(self) -> str:
-        """What its attributes mean: NEW, PROCESSED or LOADED; FAILED where an application failed."""
+        """The state that the attributes imply: NEW, PROCESSED or LOADED; FAILED if an application failed."""
         if self.failed_by:
             return "FAILED"
         return "LOADED" if self.loaded_at else "PROCESSED" if self.processed_at else "NEW"
 
     def attributes(self) -> dict[str, Any]:
-        """The row under the table's own names, times as its whole seconds since 1970; what the state has not is left out."""
+        """Returns the row under the table's own names, with times in whole seconds since 1970, without absent attributes."""
         named = {
             "RunId": self.run_id,
             "AddedAt": _seconds(self.added_at),
@@ -77,7 +76,7 @@ def _seconds(time: datetime | None) -> int | None:
 
 
 def read_snowflake(rows: Iterable[Row], place: Place, load: Application) -> Histories:
-    """The histories of a table's rows; `load` is our step that becomes the loader. A wrong row is told and left out."""
+    """Returns the histories of a table's rows. `load`: our step for the loader. Wrong rows are left out with a note."""
     found, count = Collector(place), 0
     for row in rows:
         count += 1
@@ -90,10 +89,10 @@ def read_snowflake(rows: Iterable[Row], place: Place, load: Application) -> Hist
 
 
 def read_row(row: Row) -> tuple[Run | None, list[str]]:
-    """The run of a row, or None and everything that is wrong with the row. Attributes that are not its layout's are ignored.
+    """Returns the run of a row, or None and all problems of the row. Attributes outside the layout are ignored.
 
-    NEW has the attributes of the first group alone, PROCESSED those of the second as well, LOADED all and is not to be
-    skipped; any other combination is an invalid state.
+    NEW has only the attributes of the first group, PROCESSED also those of the second, and LOADED all of them and no ToSkip.
+    Any other combination is an invalid state.
     """
     read = Attributes(row)
     run_id, at, by, to_skip = read.text("RunId"), read.time("AddedAt", _SECOND), read.text("AddedBy"), read.flag("ToSkip")
@@ -107,8 +106,8 @@ def read_row(row: Row) -> tuple[Run | None, list[str]]:
     problems = list(read.problems)
     if later not in (set(), {*_PROCESSED}, {*_PROCESSED, *_LOADED}) or (loaded and to_skip):
         has = ", ".join(name for name in (*_PROCESSED, *_LOADED) if name in later)
-        skipped = " and is to be skipped" if to_skip else ""
-        problems.append(f"invalid state: it has {has}{skipped}, which is none of NEW, PROCESSED and LOADED")
+        skipped = " and ToSkip" if to_skip else ""
+        problems.append(f"invalid state: it has {has}{skipped}, which is not NEW, PROCESSED or LOADED")
     if problems or run_id is None or at is None or by is None or to_skip is None:
         return None, problems
     types = None if shred_types is None else tuple(shred_types)
@@ -116,7 +115,7 @@ def read_row(row: Row) -> tuple[Run | None, list[str]]:
 
 
 def _records(key: ItemKey, run: Run, load: Application) -> list[Record]:
-    """The events that a row tells of; they go by ids that follow from the run, so they are the same at the next import."""
+    """Returns the events that a row implies. Their ids are derived from the run, so that every import gives the same ids."""
 
     def record(
         event: str,

@@ -1,10 +1,10 @@
 """Snowplow's Processing Manifest: rows of its DynamoDB table as histories of items.
 
-Belongs here: the table's published layout (hash key `ItemId`, range key `Id`, a row a record), which of its applications are
-which of ours, and the one bug of its library that is repaired. Pure: rows in, histories out.
+Belongs here: the table's published layout (hash key `ItemId`, range key `Id`, a row for each record), the mapping of its
+applications to ours, and the repair of one bug of its library. Pure: rows in, histories out.
 
-The shredder's records keep their application's name: what it wrote is not what our load reads, so a run that it has shredded,
-and that nobody has loaded, is shredded again. The loader's records become our load's, and a skip of either skips our step.
+Records of the shredder keep their application's name, because our load cannot read what it wrote: a run that it has shredded
+and that nobody has loaded is shredded again. Records of the loader become our load's. A skip of either skips our step.
 """
 
 from __future__ import annotations
@@ -28,15 +28,15 @@ _STATES = {state.upper(): state for state in State}
 
 
 class SeveralTargets(ValueError):
-    """The table tells of loads into several targets, and a warehouse of ours is one: it must be said which."""
+    """The table has loads into several targets: `--load` must name the target that becomes our load."""
 
 
 @dataclass(frozen=True)
 class Applications:
-    """Which of the source's applications are which of ours.
+    """The mapping of the source's applications to ours.
 
-    `load`: our step that the loader's records become ones of; `shred`: the one that a skip of the shredder stops. `loader`: one
-    name, or the usual ones; `target`: the instance of it, where it loaded into several.
+    `load`: our step for the loader's records; `shred`: our step for a skip of the shredder. `loaders`: the names of the loader.
+    `target`: its instance, if it loaded into several targets.
     """
 
     load: Application
@@ -46,7 +46,7 @@ class Applications:
     target: str | None = None
 
     def ours(self, record: Record) -> Application:
-        """The application that a record of the source is one of here; its version is kept."""
+        """Returns our application for a record of the source, with the source's version."""
         theirs = record.application
         skip = record.state is State.SKIPPED
         of_any_target = skip and theirs.instance is None
@@ -57,18 +57,18 @@ class Applications:
         return theirs
 
     def check_targets(self, records: Iterable[Record]) -> None:
-        """Raises SeveralTargets if it is not said which of several targets is meant."""
+        """Raises SeveralTargets if there are several targets and none was chosen."""
         found = {record.application.instance for record in records if record.application.name in self.loaders}
         targets = sorted(target for target in found if target is not None)
         if self.target is None and len(targets) > 1:
             raise SeveralTargets(
-                f"the table tells of loads into {len(targets)} targets; name one: --load {self.loaders[0]}:TARGET"
+                f"the table has loads into {len(targets)} targets; choose one: --load {self.loaders[0]}:TARGET"
                 f" with one of {', '.join(targets)}"
             )
 
 
 def read_snowplow(rows: Iterable[Row], place: Place, applications: Applications) -> Histories:
-    """The histories of a table's rows. An item with a wrong row, or with records that break the rules, is told and left out.
+    """Returns the histories of a table's rows. Items with a wrong row or with records that break the rules are left out.
 
     Raises SeveralTargets.
     """
@@ -96,7 +96,7 @@ def read_snowplow(rows: Iterable[Row], place: Place, applications: Applications)
 
 
 def read_row(row: Row) -> tuple[Record | None, list[str]]:
-    """The record of a row, under the source's own names; or None and everything that is wrong with the row."""
+    """Returns the record of a row under the source's own names, or None and all problems of the row."""
     read = Attributes(row)
     item, id_, previous = read.text("ItemId"), read.uuid("Id"), read.uuid("PreviousRecordId", optional=True)
     name, version, instance = read.text("AppName"), read.text("AppVer"), read.text("InstanceId", optional=True)
@@ -118,16 +118,16 @@ def _payload(text: str | None) -> tuple[Payload | None, list[str]]:
     try:
         data = json.loads(text)
     except ValueError as error:
-        return None, [f"Data is no JSON: {error}"]
+        return None, [f"Data is not JSON: {error}"]
     if not isinstance(data, dict) or not isinstance(data.get("schema"), str) or not isinstance(data.get("data"), dict):
-        return None, ["Data is no self-describing JSON: it must be an object with a schema (text) and data (an object)"]
+        return None, ["Data is not self-describing JSON: it must be an object with a schema (text) and data (an object)"]
     return Payload(data["schema"], data["data"]), []
 
 
 def repair_lost_races(records: Sequence[Record]) -> tuple[list[Record], list[str]]:
-    """Links the Failed records that a lost race for a lock left without a link, and says which.
+    """Links the Failed records that a lost race for a lock left without a link, and returns a note on each.
 
-    The source's library writes them so, with the id of the Processing that failed in the payload. Nothing else is repaired.
+    The source's library writes such records, with the id of the failed Processing in the payload. Nothing else is repaired.
     """
     consumed = {record.previous for record in records}
     opened = {record.record_id: record for record in records if record.state is State.PROCESSING}
@@ -139,7 +139,7 @@ def repair_lost_races(records: Sequence[Record]) -> tuple[list[Record], list[str
         if own and lost not in consumed and own.application.key == record.application.key:
             repaired.append(dataclasses.replace(record, previous=lost))
             notes.append(
-                f"record {record.record_id} (Failed, a lost race for the lock) points at {lost} now; it pointed at nothing"
+                f"record {record.record_id} (Failed, a lost race for the lock) now points at {lost}; it pointed at nothing"
             )
         else:
             repaired.append(record)
@@ -147,7 +147,7 @@ def repair_lost_races(records: Sequence[Record]) -> tuple[list[Record], list[str
 
 
 def _lost_race(record: Record) -> str | None:
-    """The id of the Processing that a Failed record says has lost its race, where the record itself points at nothing."""
+    """Returns the id of the Processing that lost its race, for a Failed record that itself points at nothing."""
     if record.state is not State.FAILED or record.previous or not record.payload or record.payload.schema != LOCKED:
         return None
     id_ = record.data.get("recordId")
@@ -155,7 +155,7 @@ def _lost_race(record: Record) -> str | None:
 
 
 def _item(key: ItemKey, records: Sequence[Record], applications: Applications) -> tuple[Item, list[str]]:
-    """The item of records of the source, and everything that is wrong with it."""
+    """Returns the item of a source's records, and all its problems."""
     own = [dataclasses.replace(record, item=key.id, application=applications.ours(record)) for record in records]
     own.sort(key=lambda record: (record.timestamp, record.record_id))
     as_told = Item(key, tuple(dataclasses.replace(record, sequence=at) for at, record in enumerate(own, start=1)))

@@ -1,7 +1,7 @@
-"""Any feed of ours as the Snowflake Loader's table would show it: NEW, PROCESSED, LOADED; and FAILED, which it had no word for.
+"""A feed of ours in the layout of the Snowflake Loader's table: NEW, PROCESSED, LOADED; and FAILED, a state that it lacks.
 
-Belongs here: what our records mean in that layout, for people and scripts that know it. Nothing is stored: a row is the fold of
-an item's records.
+Belongs here: the meaning of our records in that layout, for people and scripts that know it. Nothing is stored: each row is
+derived from an item's records.
 """
 
 from __future__ import annotations
@@ -18,16 +18,16 @@ from manifest_platform.warehouse.errors import Unavailable
 
 
 def view_as_loader(manifest: Manifest, feed: str, shred: Application, load: Application) -> Iterator[Run]:
-    """The rows of a feed, newest run first, read as far as they are taken."""
+    """Yields the rows of a feed, newest run first. Reads only as far as the caller iterates."""
     serving = cache(lambda: manifest.serving_epochs(feed))
     for item in manifest.items(feed, reverse=True):
         yield as_row(item, shred, load, serving)
 
 
 def as_row(item: Item, shred: Application, load: Application, serving: Callable[[], Mapping[str, int]] = dict) -> Run:
-    """The row of an item: NEW until it is shredded, PROCESSED until it is loaded, then LOADED.
+    """Returns the row of an item: NEW until it is shredded, PROCESSED until it is loaded, then LOADED.
 
-    FAILED where an attempt to get there failed, until it is resolved. `serving`: asked for the feed's serving epochs where
+    FAILED if an attempt failed and is not resolved. `serving`: a function for the feed's serving epochs, called only if
     something failed.
     """
     added = next((record for record in item.records if record.state is State.NEW), item.records[0])
@@ -48,15 +48,15 @@ def as_row(item: Item, shred: Application, load: Application, serving: Callable[
 
 
 def _by(record: Record) -> str:
-    """Which application it was, of which version; whoever wrote the record, where only that is known."""
+    """Returns the application and version of a record; its author if no version is known."""
     application = record.application
     if is_imported(record) or not application.version:
-        return record.author  # which in Snowplow's manifest is name and version, and the version alone in the loader's
+        return record.author  # Snowplow's manifest puts name and version there, the Snowflake Loader's the version alone
     return f"{application.name} {application.version}"
 
 
 def _failed(item: Item, shred: Application, load: Application, serving: Callable[[], Mapping[str, int]]) -> str | None:
-    """The application by which an item stands failed: our shredder or load, or one of the system that it came from."""
+    """Returns the application whose failure is open: our shred or load, or an application of the source."""
     if not any(record.state is State.FAILED for record in item.records):
         return None
     for record in item.open_records(serving()):
@@ -67,7 +67,7 @@ def _failed(item: Item, shred: Application, load: Application, serving: Callable
 
 
 def _processed(item: Item, shred: Application, load: Application) -> Record | None:
-    """The newest record of the shredder's work: ours, or that of the system which the item was imported from."""
+    """Returns the newest record of shredding: ours, or that of the system from which the item was imported."""
     for record in reversed(item.records):
         of_a_shredder = shred.is_done_by(record.application) or is_imported(record)
         if record.state is State.PROCESSED and of_a_shredder and not load.is_done_by(record.application):
@@ -76,7 +76,7 @@ def _processed(item: Item, shred: Application, load: Application) -> Record | No
 
 
 def _output(record: Record | None) -> tuple[tuple[str, ...], str]:
-    """The types, or tables, that a shredder's record names, and the folder that it wrote to; empty where it does not say."""
+    """Returns the types, or tables, of a shredder's record, and its output folder; empty if the record lacks them."""
     if record is None:
         return (), ""
     listing = record.data.get("listing", "")
@@ -84,7 +84,7 @@ def _output(record: Record | None) -> tuple[tuple[str, ...], str]:
 
 
 def shredded_types(record: Record) -> Sequence[str]:
-    """The types that a shredder's record tells of, ours or another system's; its tables, where it tells of no types."""
+    """Returns the types in a shredder's record, ours or another system's; its tables if it has no types."""
     data = record.data
     try:
         types = types_of(record)

@@ -1,4 +1,4 @@
-"""What lies at a place, before anything is configured: which source's landing root it is, and what a sample of it becomes.
+"""A look at a place before anything is configured: the source's landing roots there, and a sample of the resulting rows.
 
 Nothing is written, neither there nor anywhere else.
 """

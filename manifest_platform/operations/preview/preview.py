@@ -1,4 +1,4 @@
-"""What a landing root holds: its feeds as sequences, whether directories are marked as complete, a sample of rows."""
+"""The content of a landing root: its feeds as sequences, whether directories have a marker, and a sample of rows."""
 
 from __future__ import annotations
 
@@ -19,18 +19,18 @@ from manifest_platform.sources.preview import Bounds, Place, Sample
 
 _MOST_NAMES = 200_000
 _LISTING_SECONDS = 3.0
-_LOOKED_INTO = {True: 50, False: 8}  # directories of a feed, on a disk and in S3
+_LOOKED_INTO = {True: 50, False: 8}  # directories of a feed: on a disk, in S3
 _READERS = 8
 _SAMPLED = 3  # directories of a feed
-_HEADS = 12  # files whose first bytes are looked at
+_HEADS = 12  # files whose first bytes are read
 
 
 @dataclass(frozen=True)
 class FeedSeen:
-    """A feed of a landing root. Of `looked_into` directories, `marked` have the marker, and those in `unmarked` lack it.
+    """A feed of a landing root. Of `looked_into` directories, `marked` have the marker; `unmarked` names the others.
 
-    `files`, `bytes`: of these directories. `strangers`: names that are no directory's; `broken`: directories that cannot be
-    read, and why; `empty`: those that hold nothing that others landed.
+    `files`, `bytes`: in these directories. `strangers`: names that are not names of directories. `broken`: directories that
+    cannot be read, with the reason. `empty`: the number of directories without landed files.
     """
 
     name: str
@@ -47,10 +47,10 @@ class FeedSeen:
 
 @dataclass(frozen=True)
 class Preview:
-    """What was seen of a landing root.
+    """The result of looking at a landing root.
 
-    `marker`: the file by which directories are complete; None where they settle. `compressions`: of the first files, by name;
-    `text` for none. `advice`: sentences on what to know or to do. `sample`: None where the source shows none.
+    `marker`: the file that marks complete directories; None if they settle. `compressions`: counts of the first files by
+    compression, `text` for none. `advice`: sentences for the user. `sample`: None if the source has none.
     """
 
     source: str
@@ -68,7 +68,7 @@ class Preview:
 
 
 def preview(root: Root, bounds: Bounds | None = None) -> Preview:
-    """Looks at a landing root, or at the part of it that was asked about. Raises LandingError."""
+    """Looks at a landing root, or at the part of it that was asked for. Raises LandingError."""
     began = time.monotonic()
     bounds = bounds or Bounds()
     source = root.source
@@ -102,7 +102,7 @@ def preview(root: Root, bounds: Bounds | None = None) -> Preview:
 
 
 def _feed(root: Root, feed: str) -> tuple[FeedSeen, list[LandedDirectory]]:
-    """A feed, and those of its directories that were looked into, the last first."""
+    """Returns a feed, and those of its directories that were read, newest first."""
     names, strangers, is_all = _names(root, feed)
     local = storage.is_local(root.uri)
     if root.part:
@@ -115,7 +115,7 @@ def _feed(root: Root, feed: str) -> tuple[FeedSeen, list[LandedDirectory]]:
 
     def read(name: DirectoryName) -> LandedDirectory | LandingError | None:
         try:
-            with without_writing():  # in a thread of its own, which knows nothing of ours
+            with without_writing():  # this thread does not inherit the setting of the caller
                 return root.source.read(feed, name)
         except LandingError as error:
             return error
@@ -145,7 +145,7 @@ def _feed(root: Root, feed: str) -> tuple[FeedSeen, list[LandedDirectory]]:
 
 
 def _names(root: Root, feed: str) -> tuple[list[DirectoryName], list[str], bool]:
-    """The names of a feed's directories and of strangers among them, and whether these are all."""
+    """Returns the names of a feed's directories, the names of strangers, and whether the listing is complete."""
     names: list[DirectoryName] = []
     strangers: list[str] = []
     beyond, until = "", time.monotonic() + _LISTING_SECONDS
@@ -161,7 +161,7 @@ def _names(root: Root, feed: str) -> tuple[list[DirectoryName], list[str], bool]
 
 
 def _of_part(root: Root, feed: str, names: list[DirectoryName]) -> list[DirectoryName]:
-    """The directories that the part is, lies in, or holds."""
+    """Returns the directories that equal, contain, or are in the part."""
     assert root.part
     if placed := directory_of(root, root.part):
         return [name for name in names if (feed, name.sort) == placed]
@@ -173,7 +173,7 @@ def _of_part(root: Root, feed: str, names: list[DirectoryName]) -> list[Director
 
 
 def _spread(listed: Listed, most: int) -> Iterator:
-    """The last, the first, and others between them at equal distances: so many at most."""
+    """Yields at most `most` entries: the last, the first, and others between them at equal distances."""
     count = len(listed)
     if count <= most:
         yield from reversed(listed)
@@ -184,7 +184,7 @@ def _spread(listed: Listed, most: int) -> Iterator:
 
 
 def _marker(looked: list[tuple[str, LandedDirectory]], root: Root) -> str | None:
-    """The file that ends directories: the usual one, or an empty one that all of those looked into share."""
+    """Returns the file that marks complete directories: the usual name, or an empty file that all directories share."""
     if isinstance(root.source.completeness, Settle):
         return None
     marked = [directory for _, directory in looked if directory.marker]
@@ -203,7 +203,7 @@ def _marker(looked: list[tuple[str, LandedDirectory]], root: Root) -> str | None
 
 
 def _compressions(directories: list[LandedDirectory]) -> dict[str, int]:
-    """How the first files are compressed, by their first bytes."""
+    """Counts the compressions of the first files, by their first bytes."""
     found: Counter[str] = Counter()
     files = [(file.uri, directory) for directory in directories for file in directory.files if file.size]
     for uri, _ in files[:_HEADS]:

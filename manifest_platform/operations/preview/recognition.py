@@ -1,7 +1,7 @@
-"""Which landing roots a place is, holds, or lies in.
+"""Recognition of landing roots: at a place, above it, or below it.
 
-Every source is asked about the place itself, then about the folders above it, of which it may be a part, then about those
-below it.
+Every source is asked about the place itself, then about the folders above it, of which it may be a part, and then about the
+folders below it.
 """
 
 from __future__ import annotations
@@ -24,25 +24,25 @@ from manifest_platform.sources.preview import Entries, Guess, Place
 from manifest_platform.sources.settings import DatasetSettings
 from manifest_platform.sources.source import Source
 
-_ABOVE = 5  # folders above a place that may be the landing root: a file lies as deep in a window
-_BELOW = 3  # folders below it, within each other
-_NAMES = 1000  # of a root, in order: what is no directory of the source may come first
-_MOST_FOLDERS = 200  # that are looked into
-_NO_OUTPUT = "/dev/null/preview"  # nothing can be written there
+_ABOVE = 5  # levels above a place that are searched for a root: the depth of a file in a window
+_BELOW = 3  # levels below it
+_NAMES = 1000  # read from a root: names that are not directories of the source may come first
+_MOST_FOLDERS = 200  # folders that are searched
+_NO_OUTPUT = "/dev/null/preview"  # a path at which nothing can be written
 
 NAME = "preview"
-"""What a dataset is called that is none yet."""
+"""The name of a dataset that does not exist yet."""
 
 
 class NotThere(ValueError):
-    """Nothing is at a place. The message says what to do."""
+    """Nothing exists at a place. The message says what to do."""
 
 
 @dataclass(frozen=True)
 class Root:
-    """A landing root: the source's name, the source opened on it, and why it is taken for one.
+    """A landing root: the source's name, the source opened on it, and the source's guess of its settings.
 
-    `part`: the URI of what was asked about, where that is a part of it.
+    `part`: the URI that was asked for, if it is only a part of the root.
     """
 
     plugin: str
@@ -58,7 +58,7 @@ class Root:
 
 @dataclass(frozen=True)
 class Unknown:
-    """A place that no source knows: what lies there, in words; what is nearly known, and what is known, a sentence each."""
+    """A place that no source recognizes: its content in words, hints at near misses, and the forms that sources recognize."""
 
     uri: str
     holds: str
@@ -67,7 +67,7 @@ class Unknown:
 
 
 def recognize(location: str, schemas: Sequence[str] = ()) -> list[Root] | Unknown:
-    """The landing roots at a place, a path or an s3:// URI. `schemas`: places of schemas that a person named.
+    """Returns the landing roots at a place, which is a path or an s3:// URI. `schemas`: places of schemas named by a person.
 
     Raises NotThere, UnsupportedLocation, LandingError.
     """
@@ -77,7 +77,7 @@ def recognize(location: str, schemas: Sequence[str] = ()) -> list[Root] | Unknow
         if not is_file and (found := list(_roots(place, schemas))):
             return found
         for above in _above(place, is_file):
-            with suppress(OSError, LandingError):  # what lies above is not what was asked about
+            with suppress(OSError, LandingError):  # nobody asked for the folders above, so their errors do not matter
                 if found := [root for root in _roots(above, schemas, uri) if _has(root, uri)]:
                     return found
         if not is_file and (found := _below(place, schemas)):
@@ -86,7 +86,7 @@ def recognize(location: str, schemas: Sequence[str] = ()) -> list[Root] | Unknow
 
 
 def _place(uri: str, location: str) -> tuple[Place, bool]:
-    """The folder that is asked about, or that holds the file that is; and whether it is a file."""
+    """Returns the folder that was asked for, or that contains the file asked for; and whether it is a file."""
     if storage.is_local(uri):
         path = storage.local_path(uri)
         try:
@@ -95,16 +95,16 @@ def _place(uri: str, location: str) -> tuple[Place, bool]:
                 os.scandir(path).close()
         except FileNotFoundError as error:
             raise NotThere(
-                f"{location} does not exist; name a folder in which directories land, or s3://bucket/prefix"
+                f"{location} does not exist. Name a folder in which directories land, or s3://bucket/prefix"
             ) from error
         except OSError as error:
             raise LandingMisconfigured(
-                f"{location} cannot be looked into: {error.strerror}; allow it, or name another"
+                f"{location} cannot be read: {error.strerror}. Grant access to it, or name another folder"
             ) from error
         if stat.S_ISDIR(status.st_mode):
             return Place(uri), False
         if not stat.S_ISREG(status.st_mode):
-            raise NotThere(f"{location} is neither a folder nor a file; name a folder in which directories land")
+            raise NotThere(f"{location} is neither a folder nor a file. Name a folder in which directories land")
         return Place(uri.rpartition("/")[0]), True
     place = Place(uri)
     entries = place.entries
@@ -113,11 +113,11 @@ def _place(uri: str, location: str) -> tuple[Place, bool]:
     above, _, name = uri.rpartition("/")
     if above.count("/") >= 2 and name in dict(Place(above).entries.files):
         return Place(above), True
-    raise NotThere(f"nothing in S3 begins with {uri}/; check bucket and prefix, and that something has landed")
+    raise NotThere(f"S3 has no objects below {uri}/. Check bucket and prefix, and that something has landed")
 
 
 def _roots(place: Place, schemas: Sequence[str], part: str | None = None) -> Iterator[Root]:
-    """What each source takes a folder for, where it finds directories of its own there."""
+    """Yields the roots that sources recognize in a folder, if it contains directories of theirs."""
     for name in plugins.names(plugins.SOURCES):
         kind: type[Source] = plugins.load(plugins.SOURCES, name)
         for guess in kind.guesses(place, schemas):
@@ -133,14 +133,14 @@ def _opened(kind: type[Source], name: str, place: Place, guess: Guess) -> Source
     except ValidationError as error:
         problem = error.errors()[0]["msg"]
         raise LandingMisconfigured(
-            f"{place.uri} is taken for a landing root of {name}, and cannot be one: {problem}"
+            f"{place.uri} looks like a landing root of {name}, and cannot be used as one: {problem}"
         ) from error
-    assert isinstance(settings, DatasetSettings)  # where nothing lands, nothing is guessed
+    assert isinstance(settings, DatasetSettings)  # a source in which nothing lands guesses nothing
     return kind(NAME, settings)
 
 
 def told_in(common: Mapping[str, Any], told: Mapping[str, Any]) -> dict[str, Any]:
-    """Settings with what is told of the same parts besides."""
+    """Merges nested settings: those of `told` extend or replace those of `common`."""
     merged = dict(common)
     for key, value in told.items():
         known = merged.get(key)
@@ -149,7 +149,7 @@ def told_in(common: Mapping[str, Any], told: Mapping[str, Any]) -> dict[str, Any
 
 
 def _above(place: Place, is_file: bool) -> Iterator[Place]:
-    """The folders in which a place lies, the nearest first; that of a file is the place itself."""
+    """Yields the folders that contain a place, nearest first. For a file, the first is the place itself."""
     uri = place.uri
     if is_file:
         yield place
@@ -166,12 +166,12 @@ def _above(place: Place, is_file: bool) -> Iterator[Place]:
 
 
 def _has(root: Root, uri: str) -> bool:
-    """Whether what is asked about is a directory of a root, lies in one, or holds some."""
+    """True if the URI is a directory of a root, or is in one, or contains one."""
     return bool(directory_of(root, uri)) or any(_first(root, feed).startswith(f"{uri}/") for feed in root.source.feeds)
 
 
 def directory_of(root: Root, uri: str) -> tuple[str, str] | None:
-    """Feed and sort key of the directory that something is, or lies in."""
+    """Returns feed and sort key of the directory that a URI is, or is in."""
     while uri.startswith(f"{root.uri}/"):
         if placed := root.source.placed(uri):
             return placed.feed, placed.sort
@@ -189,7 +189,7 @@ def _first(root: Root, feed: str) -> str:
 
 
 def _below(place: Place, schemas: Sequence[str]) -> list[Root]:
-    """The landing roots below a folder, nearest first; none is looked for within one."""
+    """Returns the landing roots below a folder, nearest first. Roots are not searched for further roots."""
     found: list[Root] = []
     waiting = deque([(place, 0)])
     looked = 0
@@ -218,12 +218,12 @@ def _unknown(place: Place) -> Unknown:
         with suppress(OSError, LandingError):
             hints += kind.hints(place)
         if kind.feeds:
-            known.append(f"{name}: directories called as {kind.words.form}")
+            known.append(f"{name}: directories named {kind.words.form}")
     return Unknown(place.uri, _in_words(place.entries), tuple(hints), tuple(known))
 
 
 def _in_words(entries: Entries) -> str:
-    """What lies in a folder, with an example of each."""
+    """Describes the content of a folder, with examples."""
     parts = []
     least = "" if entries.is_all else "at least "
     if entries.folders:

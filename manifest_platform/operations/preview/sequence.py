@@ -1,4 +1,4 @@
-"""The directories of a feed as a sequence in time: how many, first, last, how often, and where some are missing."""
+"""The directories of a feed as a sequence in time: count, first, last, usual distance, and places of missing directories."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from datetime import timedelta
 from manifest_platform.sources.directories import DirectoryName
 
 _REGULAR = 0.7
-"""The share of equal distances from which on a sequence is taken to be regular."""
-_LEAST = 4  # distances that tell how often directories come
+"""The share of equal distances from which a sequence counts as regular."""
+_LEAST = 4  # distances needed to tell how often directories land
 
 
 @dataclass(frozen=True)
 class Hole:
-    """Where directories are missing in a regular sequence: the names around, and how many are."""
+    """A place with missing directories in a regular sequence: the names around it, and the number missing."""
 
     after: str
     before: str
@@ -25,7 +25,7 @@ class Hole:
 
 @dataclass(frozen=True)
 class Sequence:
-    """A sequence of directories. `is_all`: whether all were listed. `every`: the usual distance, where there is one."""
+    """A sequence of directories. `is_all`: true if all were listed. `every`: the usual distance; None if there is none."""
 
     count: int
     is_all: bool
@@ -36,7 +36,7 @@ class Sequence:
 
     @classmethod
     def of(cls, names: list[DirectoryName], is_all: bool) -> Sequence:
-        """The sequence of names, in their order."""
+        """Returns the sequence of names, in their order."""
         if not names:
             return cls(0, is_all, None, None, None, ())
         distances = [later.time - earlier.time for earlier, later in itertools.pairwise(names)]

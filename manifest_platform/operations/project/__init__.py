@@ -1,6 +1,6 @@
-"""A project of a user's own: its configuration, its place in Dagster, and what stands around them, written once.
+"""A user's own project, written by `init`: the configuration, the Dagster definitions, and the files around them.
 
-What is there already stays as it is.
+Existing files are never changed.
 """
 
 from manifest_platform.operations.project.plan import Plan, Refused, Written, plan, write

@@ -1,4 +1,4 @@
-"""Settings as YAML that people read: each key below the description that its model has of it."""
+"""Settings as YAML for people: each key follows a comment with its model's description."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _WIDTH = 120
 
 
 def commented(values: Mapping[str, Any], model: type[BaseModel], models: Mapping[str, type[BaseModel]], depth: int = 0) -> str:
-    """The values as YAML, set in by `depth` steps of two blanks. `models`: of keys whose values are a plug-in's settings."""
+    """Returns the values as YAML, indented by `depth` steps of two spaces. `models`: those of keys with plug-in settings."""
     return "\n".join(_lines(values, model, models, depth)) + "\n"
 
 
@@ -47,21 +47,21 @@ def _lines(
 
 
 def _model_of(field: FieldInfo | None, value: Any) -> type[BaseModel] | None:
-    """The model of a field's value, where it has one."""
+    """Returns the model of a field's value; None if it has none."""
     if plugin := PluginSettings.of(field) if field else None:
         return plugin.settings_of(value)
     return _model_in(field.annotation) if field else None
 
 
 def _model_in(annotation: Any) -> type[BaseModel] | None:
-    """The model that a field holds, also where it may be left out."""
+    """Returns the model in a field's type, also if the field is optional."""
     if isinstance(annotation, type) and issubclass(annotation, BaseModel):
         return annotation
     return next((found for part in get_args(annotation) if (found := _model_in(part))), None)
 
 
 def _scalar(value: Any) -> str:
-    """A value on one line, which YAML reads as it was: a text that could be something else is quoted."""
+    """Returns a value on one line such that YAML reads it back: an ambiguous text is quoted."""
     if isinstance(value, str):
         try:
             plain = yaml.safe_load(value) == value and value == value.strip() and "\n" not in value

@@ -1,4 +1,4 @@
-"""The files of a project: which there are to be, what each holds, and writing those that are not there."""
+"""The files of a project: their paths, their content, and writing those that do not exist yet."""
 
 from __future__ import annotations
 
@@ -23,16 +23,16 @@ from manifest_platform.operations.project.wanted import HOME, Wanted
 
 _TEMPLATES = Path(__file__).parent / "templates"
 _INSTANCE = ".dagster_home"
-"""The folder of Dagster's instance: its configuration, and all that it keeps."""
+"""The folder of Dagster's instance: its configuration and its data."""
 
 
 class Refused(ValueError):
-    """A project cannot be written so. The message says what to do."""
+    """The project cannot be written here. The message says what to do."""
 
 
 @dataclass(frozen=True)
 class Written:
-    """What writing a project did: files that it made, and those that were there and stay as they are, by their paths in it."""
+    """The result of writing a project: paths of new files, and of existing files that were kept unchanged."""
 
     made: tuple[str, ...]
     kept: tuple[str, ...]
@@ -40,9 +40,9 @@ class Written:
 
 @dataclass(frozen=True)
 class Plan:
-    """A project that is to be: its folder, its files by their paths in it, and sentences on what a person has to do besides.
+    """A project to write: its folder, its files by relative path, and sentences on what a person must do besides.
 
-    `into`: whether it goes into a project of Dagster's that is there, which gets nothing but a dataset.
+    `into`: true if it goes into an existing Dagster project, to which only a dataset is added.
     """
 
     folder: Path
@@ -53,7 +53,7 @@ class Plan:
 
 
 def plan(folder: Path, wanted: Wanted) -> Plan:
-    """The files of a project in a folder, which need not be there. Raises Refused, ConfigError."""
+    """Plans the files of a project in a folder, which may not exist yet. Raises Refused, ConfigError."""
     folder = folder.expanduser().absolute()
     if folder.exists() and not folder.is_dir():
         raise Refused(f"{folder} is a file; name a folder")
@@ -62,7 +62,7 @@ def plan(folder: Path, wanted: Wanted) -> Plan:
     there = _project_there(folder)
     into = bool(there) and not _is_ours(folder)
     module = there.get("root_module") or _module_name(folder)
-    source = "src/" if (folder / "src").is_dir() else ""  # where Dagster looks, once it is there
+    source = "src/" if (folder / "src").is_dir() else ""  # Dagster looks there if it exists
     code = f"{source}{module.replace('.', '/')}"
     defs = f"{source}{there.get('defs_module', f'{module}.defs').replace('.', '/')}/{wanted.dataset}/defs.yaml"
     up = "../" * defs.count("/")
@@ -70,8 +70,8 @@ def plan(folder: Path, wanted: Wanted) -> Plan:
     names = {"project": folder.name, "module": module, "dataset": wanted.dataset}
     notes = list(wanted.notes)
     if into:
-        notes.append("add manifest-platform[all] to the dependencies of pyproject.toml, where it is missing")
-        notes.append(f"add {HOME}/ to .gitignore: what the platform makes on this machine lies there")
+        notes.append("add manifest-platform[all] to the dependencies in pyproject.toml if it is missing")
+        notes.append(f"add {HOME}/ to .gitignore: the platform keeps its data on this machine there")
     else:
         files |= {
             "pyproject.toml": _filled("pyproject.toml", **names),
@@ -87,12 +87,12 @@ def plan(folder: Path, wanted: Wanted) -> Plan:
         }
         if (folder / "pyproject.toml").exists() and not there:
             tables = files["pyproject.toml"].partition("[tool.dg]")[2]
-            notes.append(f"pyproject.toml is there and stays as it is: for Dagster, add to it\n\n[tool.dg]{tables}")
+            notes.append(f"pyproject.toml exists and was not changed. For Dagster, add this to it:\n\n[tool.dg]{tables}")
     return Plan(folder, module, files, into, tuple(notes))
 
 
 def write(planned: Plan) -> Written:
-    """Writes the files that are not there. Raises OSError."""
+    """Writes the files that do not exist yet. Raises OSError."""
     made, kept = [], []
     planned.folder.mkdir(parents=True, exist_ok=True)
     for name, text in planned.files.items():
@@ -105,13 +105,13 @@ def write(planned: Plan) -> Written:
             kept.append(name)
             continue
         if name == ".env":
-            path.chmod(0o600)  # for secrets
+            path.chmod(0o600)  # it is for secrets
         made.append(name)
     return Written(tuple(made), tuple(kept))
 
 
 def configuration(folder: Path, wanted: Wanted) -> str:
-    """The configuration of a project, with what each key means."""
+    """Returns the configuration of a project, with a comment on each key."""
     parts = _parts(folder, wanted)
     return _filled(DEFAULT_FILE, **parts).rstrip() + "\n"
 
@@ -128,12 +128,12 @@ def _parts(folder: Path, wanted: Wanted) -> dict[str, str]:
 
 
 def dataset_settings(folder: Path, wanted: Wanted) -> dict[str, Any]:
-    """The settings of the dataset, as the configuration has them."""
+    """Returns the settings of the dataset, as the configuration has them."""
     told = {key: dict(value) if isinstance(value, Mapping) else value for key, value in wanted.told.items()}
     landing: dict[str, Any] = {"root": _from(folder, wanted.landing)}
     told_landing = told.pop("landing", {})
     if "complete" in told_landing:
-        pass  # the layout says it
+        pass  # the source's guess decides
     elif wanted.marker:
         landing |= {"complete": "marker", "marker": wanted.marker}
     else:
@@ -146,7 +146,7 @@ def dataset_settings(folder: Path, wanted: Wanted) -> dict[str, Any]:
 
 
 def _from(folder: Path, location: str) -> str:
-    """A location as a configuration in a folder has it: relative where it lies in there."""
+    """Returns a location for a configuration file in a folder: relative if it is inside the folder."""
     if "://" in location:
         return location
     path = Path(location).expanduser().absolute()
@@ -154,7 +154,7 @@ def _from(folder: Path, location: str) -> str:
 
 
 def _check(folder: Path, wanted: Wanted, text: str) -> None:
-    """Raises ConfigError for a configuration that is none, and Refused where another one is there, without the dataset."""
+    """Raises ConfigError for an invalid configuration, and Refused if a configuration without the dataset exists."""
     read_text(text, folder / DEFAULT_FILE)
     there = folder / DEFAULT_FILE
     if there.exists():
@@ -163,20 +163,20 @@ def _check(folder: Path, wanted: Wanted, text: str) -> None:
         if not isinstance(datasets, dict) or wanted.dataset not in datasets:
             block = _parts(folder, wanted)["dataset"]
             raise Refused(
-                f"{there} is there, and has no dataset {wanted.dataset}: nothing was written. Add to its datasets, and do this"
-                f" again:\n{block}"
+                f"{there} exists and has no dataset {wanted.dataset}, so nothing was written. Add this to its datasets, and run"
+                f" the command again:\n{block}"
             )
 
 
 def _project_there(folder: Path) -> dict[str, str]:
-    """What the configuration of a project of Dagster's says that is there; nothing where there is none."""
+    """Returns the settings of the Dagster project in a folder; empty if there is none."""
     for name, path in (("pyproject.toml", ("tool", "dg", "project")), ("dg.toml", ("project",))):
         try:
             table: Any = tomllib.loads((folder / name).read_text())
         except FileNotFoundError:
             continue
         except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
-            raise Refused(f"{folder / name} cannot be read: {error}; mend it") from error
+            raise Refused(f"{folder / name} cannot be read: {error}. Correct it first") from error
         for part in path:
             table = table.get(part) if isinstance(table, dict) else None
         if isinstance(table, dict) and isinstance(table.get("root_module"), str):
@@ -185,7 +185,7 @@ def _project_there(folder: Path) -> dict[str, str]:
 
 
 def _is_ours(folder: Path) -> bool:
-    """Whether an earlier `init` made the project."""
+    """True if an earlier `init` made the project."""
     try:
         return _MADE in (folder / "pyproject.toml").read_text()
     except OSError:
@@ -196,7 +196,7 @@ _MADE = "# Made by manifest-platform init."
 
 
 def _module_name(folder: Path) -> str:
-    """A name for the project's module, of the folder's, that no installed module has."""
+    """Returns a name for the project's module, made from the folder's name, that no installed module has."""
     name = re.sub(r"\W+", "_", folder.name.lower(), flags=re.ASCII).strip("_") or "project"
     name = f"project_{name}" if name[0].isdigit() else name
     taken = name in ("tests", "defs") or (not (folder / name).is_dir() and importlib.util.find_spec(name) is not None)
@@ -204,7 +204,7 @@ def _module_name(folder: Path) -> str:
 
 
 def _instance() -> str:
-    """The configuration of Dagster's instance: the platform's own."""
+    """Returns the configuration of Dagster's instance, which is the platform's own."""
     return "# Dagster's instance." + "".join(carried("dagster.yaml").read_text().partition("\n")[1:])
 
 

@@ -1,4 +1,4 @@
-"""What a project is to be: of which dataset, from where, kept where."""
+"""The choices for a project: its dataset, the source and landing of the dataset, and where data is kept."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from manifest_platform.operations.preview import Preview
 from manifest_platform.settings import PluginSettings
 
 HOME = ".manifest_platform"
-"""The folder of a project that holds what the platform makes on this machine."""
+"""The folder of a project for the platform's data on this machine."""
 
 _NO_MARKER = (
-    "nothing marks a directory as complete here, so each is loaded once it has not changed for five minutes"
-    " (landing.settle_seconds); in S3, five minutes from the first look on"
+    "directories here have no marker file, so each is loaded once it has not changed for five minutes"
+    " (landing.settle_seconds). In S3, the five minutes begin with the first look"
 )
 
 _TOO_COMMON = frozenset(
@@ -28,11 +28,11 @@ _TOO_COMMON = frozenset(
         *("s3", "tmp", "home", "root", "var", "srv", "mnt", "opt", "work"),
     )
 )
-"""Names of folders that say nothing of what lies there."""
+"""Folder names that say nothing about their content."""
 
 
 def default_warehouse() -> str:
-    """The file of a warehouse that is told nothing."""
+    """Returns the file of a warehouse without settings."""
     plugin = PluginSettings.of(Config.model_fields["warehouse"])
     assert plugin
     return plugin.settings_of({}).model_fields["path"].default
@@ -40,10 +40,10 @@ def default_warehouse() -> str:
 
 @dataclass(frozen=True)
 class Wanted:
-    """A project, as a person decided or a preview found.
+    """A project, as a person chose or a preview found.
 
-    `told`: settings of the dataset besides, as the source guessed them. `landing`: a path or an s3:// URI. `notes`: what a
-    person must know of the source, a sentence each.
+    `told`: further settings of the dataset, as the source guessed them. `landing`: a path or an s3:// URI. `notes`: sentences
+    on the source for the user.
     """
 
     dataset: str
@@ -61,7 +61,7 @@ class Wanted:
 
     @classmethod
     def of(cls, seen: Preview, **chosen: Any) -> Wanted:
-        """What a preview suggests, but for what was chosen."""
+        """Returns the choices that a preview suggests, replaced by those in `chosen` that are not None."""
         landing = str(storage.local_path(seen.root)) if storage.is_local(seen.root) else seen.root
         found: dict[str, Any] = {
             "dataset": name_of(landing, seen.source),
@@ -76,7 +76,7 @@ class Wanted:
 
 
 def name_of(landing: str, otherwise: str) -> str:
-    """A name for the dataset of a landing root: of the nearest folder whose name says something."""
+    """Returns a name for the dataset of a landing root: the nearest folder with a telling name, else `otherwise`."""
     path = Path(landing.removeprefix("s3:/"))
     for part in reversed(path.parts):
         name = re.sub(r"[^a-z0-9]+", "_", part.lower()).strip("_")

@@ -48,7 +48,7 @@ def test_a_run_that_is_corrupt_is_landed_anew_and_accepted(shop: Shop, spark: An
     work(shop, spark)
     assert "BLOCKED" in terminal.run("next", code=3)
     terminal.follow(Action.ACCEPT, code=1, TEXT="too early")
-    assert "Land it again first" in " ".join(terminal.told.split())
+    assert "Land the corrected directory first" in " ".join(terminal.told.split())
     assert terminal.advised(Action.EXPLAIN)
     for file, content in good.items():
         file.write_bytes(content)
@@ -88,7 +88,7 @@ def test_a_run_whose_objects_are_lost_and_whose_directory_was_rewritten_is_accep
     terminal.run("reshred", run_name(0), code=1)
     assert terminal.advised(Action.ACCEPT)
     work(shop, spark)
-    assert "so is what it was made of" in " ".join(terminal.run("next", code=3).split())
+    assert "and its input too" in " ".join(terminal.run("next", code=3).split())
     terminal.follow(Action.ACCEPT, TEXT="landed twice as much")
     work(shop, spark)
     assert shop.seen.runs == run_names(0)

@@ -70,9 +70,9 @@ def _break_off(shop: Shop, found: Histories, table: str) -> None:
 def test_an_import_that_broke_off_is_done_to_the_end(importing: Shop, dynamodb: Any, terminal: Terminal) -> None:
     name = source_table(dynamodb, added(1), "ItemId", "Id")
     _break_off(importing, histories(added(1)), name)
-    assert "it broke off" in terminal.run("doctor", "--no-objects", code=1)
+    assert "it was interrupted" in terminal.run("doctor", "--no-objects", code=1)
     terminal.follow(Action.IMPORT)
-    assert "it broke off" not in terminal.run("doctor", "--no-objects")
+    assert "it was interrupted" not in terminal.run("doctor", "--no-objects")
     assert f"shred READY: {run(1)}" in terminal.run("next")
 
 
@@ -82,9 +82,9 @@ def test_an_import_of_the_loaders_table_is_done_to_the_end(importing: Shop, dyna
     rows = [snowflake_row(1, "NEW")]
     name = source_table(dynamodb, rows, "RunId")
     _break_off(importing, read_snowflake(rows, PLACE, Application(LOAD)), name)
-    assert "it broke off" in terminal.run("doctor", "--no-objects", code=1)
+    assert "it was interrupted" in terminal.run("doctor", "--no-objects", code=1)
     terminal.follow(Action.IMPORT_LOADER)
-    assert "it broke off" not in terminal.run("doctor", "--no-objects")
+    assert "it was interrupted" not in terminal.run("doctor", "--no-objects")
     assert f"shred READY: {run(1)}" in terminal.run("next")
 
 

@@ -260,7 +260,9 @@ def test_what_the_warehouse_has_is_recorded_and_not_skipped(ward: Ward, terminal
     for file in ward.home.glob("manifest.db*"):
         file.unlink()
     shutil.copy(backup, ward.home / "manifest.db")
-    assert "skipped, its rows would stay" in " ".join(terminal.run("skip", log("0000").name, "--reason", "x", code=1).split())
+    assert "would leave its rows in the warehouse" in " ".join(
+        terminal.run("skip", log("0000").name, "--reason", "x", code=1).split()
+    )
     terminal.follow(Action.REPAIR)
     with ward.open() as pipeline:
         assert standings(pipeline, "log") == {"0000": Standing.DONE}
@@ -283,7 +285,7 @@ def test_shredded_objects_that_somebody_needs_are_found_by_the_doctor(ward: Ward
     told = " ".join(terminal.run("doctor", code=1).split())
     assert told.count("shredded objects lost or damaged") == 2
     assert "a load needs it" in told, "it is not loaded yet"
-    assert "a full load, behind which it is loaded anew, needs it" in told
+    assert "a full load, which loads it again, needs it" in told
     assert "log/" not in told, "logs are loaded, and no snapshot rewinds them"
     assert terminal.advised(Action.RESHRED) == [f"manifest-platform reshred {incr(window).name}" for window in ("0015", "0030")]
 

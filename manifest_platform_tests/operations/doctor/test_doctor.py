@@ -144,8 +144,8 @@ def test_what_a_restored_manifest_would_load_behind_the_ledger_is_late(shop: Sho
     done, left = repaired(shop)
     assert left == [(Kind.UNRECORDED, run_name(2)), (Kind.UNRECORDED, run_name(3))]
     assert done[1:] == [
-        f"{run_name(1)}: marked late, for the warehouse is past it and lacks it",
-        f"{run_name(1)} comes next, and is to be loaded: drain, and what comes behind it is recorded as loaded before",
+        f"{run_name(1)}: marked late, because the warehouse has passed it and lacks it",
+        f"{run_name(1)} comes next and must be loaded: drain, which then records the following items as loaded",
     ]
     with shop.open() as pipeline:
         drained(pipeline)
@@ -192,7 +192,7 @@ def test_an_item_that_failed_in_the_backup_and_was_loaded_later(shop: Shop) -> N
     put_back(shop, backup)
     done, left = repaired(shop)
     assert left == []
-    assert done[0] == f"{run_name(0)}: resolved, for the warehouse has it: an attempt after this one went well"
+    assert done[0] == f"{run_name(0)}: resolved, because the warehouse has it: a later attempt succeeded"
     with shop.open() as pipeline:
         assert history(pipeline, 0)[-3:] == ["load Resolved", "load Processing", "load Processed"]
 
@@ -213,7 +213,7 @@ def test_an_item_that_failed_and_was_passed_over_later_waits_for_a_person(shop: 
     put_back(shop, backup)
     done, left = repaired(shop)
     assert done == [
-        f"{run_name(0)} comes next, and is in the way: load failed: no such column. Do this first:"
+        f"{run_name(0)} comes next and is blocked: load failed: no such column. Do this first:"
         " free the item for another attempt"
     ]
     assert left == [(Kind.UNRECORDED, name) for name in run_names(1, 2, 3)]
@@ -229,7 +229,7 @@ def test_a_backup_from_before_the_runs_were_discovered(shop: Shop, spark: Any) -
     done, left = repaired(shop)
     assert done == [
         f"discovered {RUNS} directories that the manifest did not know",
-        f"{run_name(0)} comes next, and is in the way: shred has not processed it yet. Do this first:"
+        f"{run_name(0)} comes next and is blocked: shred has not processed it yet. Do this first:"
         " drain: do all work that may be done now",
     ]
     assert left == [(Kind.UNRECORDED, name) for name in run_names(*range(RUNS))]
@@ -386,7 +386,7 @@ def test_objects_that_nothing_names_are_found_and_removed_after_the_grace_time(s
                 (Kind.ORPHAN, f"file://{died}"),
             ]
             assert [one.cause.partition(":")[0] for one in diagnosis.findings] == [
-                "the manifest knows no such item",
+                "the manifest has no such item",
                 "no completed record names it",
             ]
             left = doctor.clean(diagnosis)
@@ -495,7 +495,7 @@ def test_what_was_repaired_is_told_also_where_a_later_pass_breaks_off(
             wrong = pipeline.manifest.state(Application(LOAD)).with_feed(FEED, applied=7)
             store.transact(pipeline.name, [put_state(Application(LOAD), wrong)], str(options))
         command = ["doctor", "--repair", "--config", str(shop.config_file), *options]
-        done = "state of load: counters, watermarks and epochs written as the log adds up to them"
+        done = "state of load: counters, watermarks and epochs were written as the log has them"
         if isinstance(error, WarehouseError):
             assert main(command) == 1
         else:
@@ -539,7 +539,7 @@ def test_the_command_says_what_is_wrong_and_what_it_did(shop: Shop, capsys: pyte
     put_back(shop, backup)
     assert main(["doctor", *options]) == 1
     out = capsys.readouterr().out
-    assert out.startswith(f"✗ {run_name(1)}: loaded but not recorded\n      cause       the warehouse has it since ")
+    assert out.startswith(f"✗ {run_name(1)}: loaded but not recorded\n      cause       the warehouse has had it since ")
     assert f" command manifest-platform doctor --repair --config {shop.config_file} " in " ".join(out.split())
     assert out.endswith(f"dataset shop, {RUNS} items: 3 things are wrong\n")
     assert main(["doctor", *options, "--json"]) == 1

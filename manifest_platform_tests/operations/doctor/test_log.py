@@ -201,8 +201,8 @@ def test_a_state_that_differs_from_the_log(store: Store, wrong: dict) -> None:
     findings = found(shop)
     assert {finding.kind for finding in findings} == {Kind.STATE}
     [part] = wrong
-    assert any(f"{part} is {wrong[part]!r}, and the log adds up to " in finding.cause for finding in findings)
-    assert mended(shop) == ["state of load: counters, watermarks and epochs written as the log adds up to them"]
+    assert any(f"{part} is {wrong[part]!r}, and according to the log it is " in finding.cause for finding in findings)
+    assert mended(shop) == ["state of load: counters, watermarks and epochs were written as the log has them"]
     assert _without_swept(shop.state(LOAD)) == _without_swept(state)
     assert found(shop) == []
     assert_kept(shop)
@@ -215,7 +215,7 @@ def test_an_epoch_that_the_log_is_beyond(store: Store) -> None:
     load_next(shop)
     set_state(shop, dataclasses.replace(shop.state(LOAD), epoch=1))
     [finding] = found(shop)
-    assert (finding.kind, finding.cause) == (Kind.STATE, "epoch is 1, and the log adds up to 2")
+    assert (finding.kind, finding.cause) == (Kind.STATE, "epoch is 1, and according to the log it is 2")
     mended(shop)
     assert shop.state(LOAD).epoch == 2
 
@@ -225,7 +225,7 @@ def test_a_state_that_went_on_meanwhile_is_not_overwritten(store: Store) -> None
     set_state(shop, shop.state(LOAD).with_feed(FEED, applied=7))
     _, states = examined(shop)
     set_state(shop, shop.state(LOAD).with_feed(FEED, applied=8))
-    assert list(restate(shop, states)) == ["state of load: not written, for the step went on meanwhile; run it again"]
+    assert list(restate(shop, states)) == ["state of load: not written, because the step worked meanwhile. Repair again"]
     assert shop.state(LOAD).feed(FEED).applied == 8
 
 
@@ -291,7 +291,7 @@ def test_a_waiting_row_too_many(store: Store, number: int, why: str) -> None:
     store.transact(shop.dataset, [Put(pending_key(SHRED, key(number)), {}, 0)], "stray")
     [finding] = found(shop)
     assert (finding.kind, finding.key) == (Kind.WAITING_ROW, key(number))
-    assert finding.cause == f"shred has a row for it, and it {why}"
+    assert finding.cause == f"shred has a waiting row for it, although it {why}"
     assert mended(shop) == [f"{key(number).name}: it does not wait for shred any more"]
     assert found(shop) == []
 
@@ -308,7 +308,7 @@ def test_a_row_of_what_needs_a_person_that_is_missing(store: Store) -> None:
         (Kind.WAITING_ROW, key(9), "shred"),
         (Kind.WAITING_ROW, key(9), "load"),
     ]
-    assert mended(shop) == ["run=009: status tells of it for shred", "run=009: status tells of it for load"]
+    assert mended(shop) == ["run=009: status reports it for shred", "run=009: status reports it for load"]
     assert found(shop) == []
     assert_kept(shop)
 
@@ -319,7 +319,7 @@ def test_a_row_of_what_needs_nobody(store: Store) -> None:
     store.transact(shop.dataset, [Put(stray, {}, 0)], "stray")
     [finding] = found(shop)
     assert finding.cause == "a row says that it needs a person or a retry for load, and it does not"
-    assert mended(shop) == ["run=002: status tells of it for load no more"]
+    assert mended(shop) == ["run=002: status no longer reports it for load"]
     assert found(shop) == []
 
 
@@ -340,7 +340,7 @@ def test_a_waiting_row_is_written_only_for_an_item_that_is_as_it_was_read(store:
         store, "PENDING#", lambda: shop.commit_output(key(1), Application("sessions"), Payload(OUTPUT, {})), at="query"
     )
     told = list(rewrite_rows_beside(manifest(meddling), findings))
-    assert told == ["run=001: its rows beside the log were not written, for it changed meanwhile; run it again"]
+    assert told == ["run=001: its rows beside the log were not written, because it changed meanwhile. Repair again"]
     assert store.get(shop.dataset, pending_key(SHRED, key(1))) is None
 
 
@@ -405,7 +405,7 @@ def test_steps_that_never_rest_leave_the_sums_unchecked(store: Store) -> None:
     busy = Meddling(store, "RECORD#", lambda: load_next(shop), times=ATTEMPTS)
     [finding] = found(manifest(busy))
     assert finding.kind is Kind.UNCHECKED
-    assert f"steps went on {ATTEMPTS} times" in finding.cause
+    assert f"steps worked {ATTEMPTS} times" in finding.cause
 
 
 @pytest.mark.parametrize("application", [SHRED, LOAD])
@@ -426,7 +426,7 @@ def test_a_dead_claim(store: Store, application: Application) -> None:
     with lease(shop, application):
         assert found(shop) == [], "the new holder settles it"
         [told] = mended_with(shop, [finding])
-        assert told.startswith("not settled, for somebody works on it now: ")
+        assert told.startswith("not settled, because somebody works on the feed now: ")
     [told] = mended(shop)
     assert told == f"run=00{number}: the claim of {application.key} by test is ended (Failed, Resolved)"
     assert history(shop, number)[-2:] == [f"{application.key} Failed", f"{application.key} Resolved"]
@@ -483,7 +483,7 @@ def test_a_clock_that_is_ahead(store: Store, ahead: int, told: int) -> None:
     assert len(findings) == told
     for finding in findings:
         assert finding.kind is Kind.CLOCK
-        assert finding.cause.startswith("fast wrote a New 61 s ahead of this machine's clock")
+        assert finding.cause.startswith("fast wrote a New record 61 s ahead of this machine's clock")
 
 
 @pytest.mark.parametrize(("ahead", "told"), [(61, [Kind.CLOCK]), (60, [])])

@@ -149,7 +149,7 @@ def test_the_report_names_what_is_to_be_done(
         "  next       once the other system is stopped: manifest-platform drain",
     ]
     assert f"repaired: {ROOT}/{run(6)}/: record" in err
-    assert f"left out: s3://elsewhere/{run(7)}/: lies outside {ROOT}: name the folder of the runs with --source-root" in err
+    assert f"left out: s3://elsewhere/{run(7)}/: is not stored in {ROOT}: name the folder of the runs with --source-root" in err
     assert main(["import-snowplow", name, *where, "--free-open", "--dry-run"]) == 1
     out, _ = capsys.readouterr()
     assert "dry run, nothing was written" in out
@@ -171,7 +171,7 @@ def test_targets_and_names_are_chosen_by_options(table: Tables, call: Call, wher
     name = table(rows, "ItemId", "Id")
     code, failed, _ = call("import-snowplow", name, *where, "--load", "our-loader")
     assert code == 2
-    assert "name one: --load our-loader:TARGET with one of target-1, target-2" in failed["error"]["message"]
+    assert "choose one: --load our-loader:TARGET with one of target-1, target-2" in failed["error"]["message"]
     code, report, _ = call("import-snowplow", name, *where, "--load", "our-loader:target-1", "--shred", "our-shredder")
     assert (code, report["undecided"]) == (0, [run(3)])
     _, seen, _ = call("view")
@@ -212,7 +212,7 @@ def test_the_doctor_finds_nothing_wrong_with_what_was_imported(table: Tables, ca
 def test_a_table_that_is_not_there_is_told(call: Call, where: list[str]) -> None:
     code, failed, _ = call("import-snowplow", "no-such-table", *where)
     assert (code, failed["error"]["type"]) == (1, "SourceError")
-    assert "there is no such table there; check its name and --region" in failed["error"]["message"]
+    assert "there is no such table; check its name and --region" in failed["error"]["message"]
 
 
 @pytest.mark.parametrize(

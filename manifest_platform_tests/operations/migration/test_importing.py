@@ -286,7 +286,7 @@ def test_a_record_that_is_another_there_is_told_and_the_item_stays(store: Store,
     report = import_snowplow(here, [*rest, row(1, "8", "PROCESSING", "0"), changed], added(2))
     [problem] = report.problems
     assert problem.item == key(1).id
-    assert f"record {uid('1 2')} is here with another" in problem.text
+    assert f"record {uid('1 2')} has another" in problem.text
     assert logged(here) == before
 
 
@@ -294,7 +294,7 @@ def test_a_record_that_is_there_no_more_is_told(store: Store) -> None:
     here = manifest(store)
     import_snowplow(here, shredded(1))
     [problem] = import_snowplow(here, added(1)).problems
-    assert problem.text == f"record {uid('1 1')} (Processing) was imported, and the source has it no more"
+    assert problem.text == f"record {uid('1 1')} (Processing) was imported, and the source no longer has it"
 
 
 def test_discovery_before_an_import_is_no_hindrance(store: Store) -> None:
@@ -439,7 +439,7 @@ def assert_held(here: Manifest) -> None:
         lease = here.lease(step, FEED)
         assert lease
         assert lease.is_live(datetime.now(UTC) + timedelta(days=3000))
-        with pytest.raises(LeaseBusy, match="run the import again to complete it"):
+        with pytest.raises(LeaseBusy, match="repeat the import to complete it"):
             here.acquire(FEED, step.key, "worker", MINUTE)
 
 
@@ -642,7 +642,7 @@ def test_only_a_broken_import_is_dropped(store: Store) -> None:
     here.skip(key(4), "nobody wants it")
     with pytest.raises(KeyboardInterrupt):
         import_snowplow(manifest(BreakingStore(store, 3)), *ROWS, added(8))
-    with pytest.raises(Refused, match=f"{run(4)}: others' records follow"):
+    with pytest.raises(Refused, match=f"{run(4)}: other records follow"):
         drop_import(here, FEED, SOURCE)
     import_snowplow(manifest(store), *ROWS, added(8))
     assert_kept(manifest(store))

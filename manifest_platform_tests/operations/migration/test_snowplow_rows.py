@@ -82,10 +82,10 @@ def test_a_missing_attribute_is_told(missing: str) -> None:
         ("Timestamp", {"S": "1"}, "Timestamp must be a number (N), and is text (S)"),
         ("Timestamp", {"N": "1.5"}, "Timestamp must be a whole number, and is 1.5"),
         ("Timestamp", {"N": "9E99"}, "Timestamp is no time: 9E99"),
-        ("Data", {"S": "{"}, "Data is no JSON"),
-        ("Data", {"S": "[1]"}, "Data is no self-describing JSON"),
-        ("Data", {"S": '{"schema": 1, "data": {}}'}, "Data is no self-describing JSON"),
-        ("Data", {"S": '{"schema": "iglu:a/b/jsonschema/1-0-0", "data": []}'}, "Data is no self-describing JSON"),
+        ("Data", {"S": "{"}, "Data is not JSON"),
+        ("Data", {"S": "[1]"}, "Data is not self-describing JSON"),
+        ("Data", {"S": '{"schema": 1, "data": {}}'}, "Data is not self-describing JSON"),
+        ("Data", {"S": '{"schema": "iglu:a/b/jsonschema/1-0-0", "data": []}'}, "Data is not self-describing JSON"),
     ],
 )
 def test_an_ill_typed_attribute_is_told(name: str, value: dict[str, Any], what: str) -> None:
@@ -218,7 +218,7 @@ def test_lost_races_are_repaired_and_told() -> None:
     failed = {record.record_id: record.previous for record in item.records if record.state is State.FAILED}
     assert failed == {uid("1 3"): uid("1 1"), uid("1 4"): uid("1 2")}
     assert [repair.item for repair in found.repairs] == [f"{ROOT}/{run(1)}/"] * 2
-    assert f"record {uid('1 3')} (Failed, a lost race for the lock) points at {uid('1 1')} now" in found.repairs[0].text
+    assert f"record {uid('1 3')} (Failed, a lost race for the lock) now points at {uid('1 1')}" in found.repairs[0].text
 
 
 def lock(of: str) -> dict[str, Any]:
@@ -276,7 +276,7 @@ def test_a_folder_is_one_whatever_its_scheme_and_slashes(root: str) -> None:
 @pytest.mark.parametrize("root", ["s3://other/enriched/archive", "s3://shop/enriched", "s3://shop/enriched/archive/2019", "x"])
 def test_a_run_elsewhere_is_told(root: str) -> None:
     [problem] = told([row(1, "0", "NEW", root=root)])
-    assert problem == f"lies outside {ROOT}: name the folder of the runs with --source-root"
+    assert problem == f"is not stored in {ROOT}: name the folder of the runs with --source-root"
 
 
 def test_runs_of_another_folder_become_those_of_the_landing_root() -> None:

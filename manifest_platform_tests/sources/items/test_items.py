@@ -130,14 +130,14 @@ def test_an_item_from_its_registration_to_its_end(home: Path, ask) -> None:
 @pytest.mark.parametrize(
     ("arguments", "code", "message"),
     [
-        (["put", "new", "--item", "no-uri"], 1, "an id is a URI"),
-        (["put", "new", "--item", "https://a b"], 1, "an id is a URI"),
+        (["put", "new", "--item", "no-uri"], 1, "an id must be a URI"),
+        (["put", "new", "--item", "https://a b"], 1, "an id must be a URI"),
         (["put", "new", "--item", "https://a#b"], 2, "printable ASCII"),
         (["put", "new", "--item", "https://" + "a" * 700], 1, "at most 700"),
         (["put", "new", "--item", URL, "--sort", "a" * 101], 1, "at most 100"),
         (["put", "new", "--item", URL, "--sort", "a b"], 2, "printable ASCII"),
-        (["put", "new", "--item", URL, "--stop", "soon"], 1, "stop 'soon': a time as"),
-        (["put", "new", "--item", URL, "--start", "2026-01-02", "--stop", "2026-01-01"], 1, "which is before"),
+        (["put", "new", "--item", URL, "--stop", "soon"], 1, "stop 'soon' is not a time"),
+        (["put", "new", "--item", URL, "--start", "2026-01-02", "--stop", "2026-01-01"], 1, "before it starts at"),
         (["discover"], 1, "registered by `put new`"),
         (["capture"], 1, "captures nothing"),
         (["full", "status"], 1, "no snapshots"),

@@ -116,7 +116,7 @@ class TestGap:
     ) -> None:
         assert why_needed(pipeline, at("0015") + KEPT) == ""
         late = at("0015") + KEPT + timedelta(minutes=1)
-        assert "the window from 2026-01-02T00:15Z on is missing" in why_needed(pipeline, late)
+        assert "the window from 2026-01-02T00:15Z is missing" in why_needed(pipeline, late)
         assert full_status(pipeline, late).needed
         assert (drained(pipeline)[1].stop, watermark(pipeline)) == (Stop.BLOCKED, "0015")
         pipeline.close()

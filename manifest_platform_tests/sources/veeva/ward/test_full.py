@@ -306,13 +306,13 @@ def test_F11_a_second_full_load_is_refused_while_another_is_in_progress(ward: Wa
 def test_F12_a_full_load_without_a_snapshot_is_refused(ward: Ward, pipeline: Pipeline) -> None:
     land(pipeline, *incrs("0015", "0030"))
     before = state(pipeline)
-    with pytest.raises(Refused, match="no snapshot in hand") as refused:
+    with pytest.raises(Refused, match="no snapshot of dataset") as refused:
         begun(pipeline, "latest")
     assert refused.value.remedy
     assert refused.value.remedy.action is Action.CAPTURE
     with pytest.raises(UnknownItem):
         begun(pipeline, "0000")
-    with pytest.raises(Refused, match="is no snapshot"):
+    with pytest.raises(Refused, match="is not a snapshot"):
         begun(pipeline, incr("0015").name)
     assert state(pipeline) == before
 
