@@ -89,7 +89,7 @@ def full_feed(pipeline: Pipeline) -> str:
     for feed in pipeline.feeds:
         if pipeline.manifest.step(feed, LOAD).order == "full":
             return feed
-    raise Refused(f"dataset {pipeline.name} has no feed of snapshots, so it cannot be loaded in full")
+    raise Refused(f"dataset {pipeline.name} has no snapshots, so it cannot be loaded in full")
 
 
 def chosen_snapshot(pipeline: Pipeline, item: str) -> ItemKey:

@@ -1,4 +1,4 @@
-"""Accepting a directory that was rewritten, while others work on the item; and where nobody can capture it again."""
+"""Accepting a rewritten directory: with concurrent work on the item, and if it cannot be captured again."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from manifest_platform_tests.cli.test_commands import RUNS, Shop
 
 @pytest.fixture
 def shop(tmp_path: Path) -> Shop:
-    """A run that was shredded, as far as the manifest can tell, and rewritten since."""
+    """A shop with a run that is recorded as shredded and was rewritten since."""
     shop = Shop(tmp_path)
     shop.land(RUNS[0])
     with shop.pipeline() as pipeline:
@@ -26,8 +26,8 @@ def shop(tmp_path: Path) -> Shop:
     return shop
 
 
-def test_what_is_loaded_while_it_is_being_accepted_stays_as_it_was(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The item was found not loaded, and written once it was: shredded anew, with the older rows in the warehouse."""
+def test_an_accept_is_refused_if_the_item_is_loaded_meanwhile(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without this check the item was accepted after its load, and shredded again, with the older rows in the warehouse."""
     with shop.pipeline() as pipeline:
         key, reread = pipeline.key(RUNS[0]), pipeline.source.reread
 
@@ -43,8 +43,8 @@ def test_what_is_loaded_while_it_is_being_accepted_stays_as_it_was(shop: Shop, m
         assert refused.value.remedy == Remedy(Action.EXPLAIN, item=RUNS[0])
 
 
-def test_what_others_landed_is_not_captured_again(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The source says that other content is offered, and captures nothing."""
+def test_accept_does_not_capture_a_directory_that_others_landed(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The source offers other content, and cannot capture it."""
 
     def offered(_manifest: Manifest, _landed: Landed) -> str:
         return "other"

@@ -1,4 +1,4 @@
-"""The chores of a dataset: what each removes by its age, what it says, and that one which is hindered stops no other."""
+"""The chores of a dataset: what each removes by age, what it reports, and that a failing chore does not stop the others."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ Made = Callable[..., Shop]
 
 @pytest.fixture
 def made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Made:
-    """A shop with a landed run, a two days' old attempt that no record names, and settings of housekeeping."""
+    """A shop with a landed run, an attempt two days old that no record names, and settings of housekeeping."""
 
     def _made(**settings: Any) -> Shop:
         shop = Shop(tmp_path / "shop", merge={}, manifest={"store": "sqlite:///manifest.db", "archive": "archive"}, **settings)
@@ -53,7 +53,7 @@ def _kept(pipeline: Pipeline, **options: Any) -> dict[str, Chore]:
     return {chore.name: chore for chore in keep_house(pipeline, **options)}
 
 
-def test_what_is_old_enough_is_removed_once(made: Made) -> None:
+def test_data_that_is_old_enough_is_removed_once(made: Made) -> None:
     shop = made()
     young = _attempt(shop, "young", 3600)
     with shop.open() as pipeline:
@@ -68,7 +68,7 @@ def test_what_is_old_enough_is_removed_once(made: Made) -> None:
         assert pipeline.manifest.store.query(NAME, "") == before, "a second time nothing is written"
 
 
-def test_each_may_be_off(made: Made) -> None:
+def test_each_chore_can_be_disabled(made: Made) -> None:
     off = {"attempts_hours": None, "merged_hours": None, "merge_rows_days": None, "archive_days": None}
     shop = made(housekeeping=off)
     with shop.open() as pipeline:
@@ -77,7 +77,7 @@ def test_each_may_be_off(made: Made) -> None:
     assert (shop.home / "shredded" / NAME / run_name(0) / "dead").exists()
 
 
-def test_ages_are_those_of_the_configuration(made: Made, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_ages_come_from_the_configuration(made: Made, monkeypatch: pytest.MonkeyPatch) -> None:
     shop, ages = made(housekeeping={"merge_rows_days": 7, "archive_days": 11, "merged_hours": 5}), {}
 
     def settle(inventory: Any, before: Any, dry_run: bool) -> SettledRows:
@@ -102,7 +102,7 @@ def test_ages_are_those_of_the_configuration(made: Made, monkeypatch: pytest.Mon
     assert chores["archive"].removed == {"items": 2, "records": 4}
 
 
-def test_a_chore_that_is_hindered_stops_no_other(made: Made, monkeypatch: pytest.MonkeyPatch, capsys: Any) -> None:
+def test_a_chore_that_cannot_run_does_not_stop_the_others(made: Made, monkeypatch: pytest.MonkeyPatch, capsys: Any) -> None:
     made()
 
     def busy(*_: Any) -> None:
@@ -115,7 +115,7 @@ def test_a_chore_that_is_hindered_stops_no_other(made: Made, monkeypatch: pytest
     assert chores["attempts"]["removed"] == {"places": 1}
 
 
-def test_nothing_is_removed_that_records_may_name(made: Made, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_objects_that_missing_records_may_name_are_not_removed(made: Made, monkeypatch: pytest.MonkeyPatch) -> None:
     shop = made()
     with shop.open() as pipeline:  # a warehouse that cannot be asked: the manifest may lack what it has
         (shop.home / "warehouse.duckdb").write_text("no database")
@@ -125,7 +125,7 @@ def test_nothing_is_removed_that_records_may_name(made: Made, monkeypatch: pytes
     assert (shop.home / "shredded" / NAME / run_name(0) / "dead").exists()
 
 
-def test_the_command_says_what_it_does(made: Made, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_housekeeping_command_reports_each_chore(made: Made, capsys: pytest.CaptureFixture[str]) -> None:
     shop = made()
     assert main(["housekeeping", "--dry-run"]) == 0
     assert "attempts: to remove: 1 places" in capsys.readouterr().out

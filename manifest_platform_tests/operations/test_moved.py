@@ -1,4 +1,4 @@
-"""A landing root that was moved: items stay what they are, and are read where they lie now."""
+"""A moved landing root: items keep their ids, and are read from the new place."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from manifest_platform_tests.pipeline.shop import Shop, keys, run_name, run_name
 
 
 def relocated(shop: Shop, root: str) -> None:
-    """The configuration names another root."""
+    """Changes the landing root in the configuration."""
     old = f"root: {shop.home}/landing"
     assert old in shop.config_file.read_text()
     shop.config_file.write_text(shop.config_file.read_text().replace(old, f"root: {root}"))
@@ -40,7 +40,7 @@ def move(pipeline: Pipeline, shop: Shop, **options: object) -> moved.Moved:
     return import_moved(pipeline, f"{shop.home}/landing", f"{shop.home}/moved", "a larger disk", **options)  # ty: ignore
 
 
-def test_items_stay_and_are_read_where_they_lie_now(shop: Shop) -> None:
+def test_moved_items_keep_their_ids_and_are_read_from_the_new_place(shop: Shop) -> None:
     with shop.open() as pipeline, shop.open() as sensor:
         before = keys(pipeline, 0, 1, 2)
         assert discover(sensor).moved == tuple(run_names(0, 1, 2))
@@ -61,7 +61,7 @@ def test_items_stay_and_are_read_where_they_lie_now(shop: Shop) -> None:
                 assert files
 
 
-def test_again_it_tells_nothing_and_a_dry_run_writes_nothing(shop: Shop) -> None:
+def test_a_repeated_move_records_nothing_and_a_dry_run_writes_nothing(shop: Shop) -> None:
     with shop.open() as pipeline:
         assert move(pipeline, shop, dry_run=True).moved == 3
         assert move(pipeline, shop, limit=2).left
@@ -70,7 +70,7 @@ def test_again_it_tells_nothing_and_a_dry_run_writes_nothing(shop: Shop) -> None
         assert move(pipeline, shop).moved == 0
 
 
-def test_what_is_missing_or_differs_is_told_and_stays(shop: Shop) -> None:
+def test_items_that_are_missing_or_differ_at_the_new_place_are_reported_and_not_moved(shop: Shop) -> None:
     shutil.rmtree(shop.home / "moved" / run_name(1))
     (shop.home / "moved" / run_name(2) / "part-00001.tsv").write_text("other")
     with shop.open() as pipeline:
@@ -79,7 +79,7 @@ def test_what_is_missing_or_differs_is_told_and_stays(shop: Shop) -> None:
         assert [pipeline.manifest.item(key).move is None for key in keys(pipeline, 0, 1, 2)] == [False, True, True]
 
 
-def test_what_was_skipped_and_is_gone_is_no_loss(shop: Shop) -> None:
+def test_a_skipped_item_that_is_gone_is_not_reported_as_missing(shop: Shop) -> None:
     shutil.rmtree(shop.home / "moved" / run_name(1))
     with shop.open() as pipeline:
         [key] = keys(pipeline, 1)
@@ -88,7 +88,7 @@ def test_what_was_skipped_and_is_gone_is_no_loss(shop: Shop) -> None:
         assert (report.moved, report.gone, report.missing) == (2, 1, [])
 
 
-def test_a_worker_in_between_is_not_in_the_way(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_concurrent_worker_does_not_prevent_a_move(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
     with shop.open() as pipeline, shop.open() as other:
         real = Manifest.move
 
@@ -102,7 +102,7 @@ def test_a_worker_in_between_is_not_in_the_way(shop: Shop, monkeypatch: pytest.M
         assert all(pipeline.manifest.item(key).move for key in keys(pipeline, 0, 1, 2))
 
 
-def test_from_one_prefix_of_a_bucket_to_another(s3_bucket: str, tmp_path: Path) -> None:
+def test_items_move_from_one_prefix_of_a_bucket_to_another(s3_bucket: str, tmp_path: Path) -> None:
     shop = Shop(tmp_path, landing={"root": f"{s3_bucket}/old"})
     with shop.open() as pipeline:
         [key] = shop.land(pipeline, 0)
@@ -119,7 +119,7 @@ def test_from_one_prefix_of_a_bucket_to_another(s3_bucket: str, tmp_path: Path) 
         assert (report.known, report.moved + report.changed, [one.key for one in report.landed]) == (1, (), [key])
 
 
-def test_places_that_are_none_are_refused(shop: Shop) -> None:
+def test_invalid_places_are_refused(shop: Shop) -> None:
     with shop.open() as pipeline:
         for old, new in (("ftp://x", "y"), ("s3://a/b", "s3://a/b/")):
             with pytest.raises(Refused):

@@ -1,4 +1,4 @@
-"""What tables hold by the log: each item once, and none of an epoch that a snapshot superseded."""
+"""The content of tables according to the log: each item counts once, and none of a superseded epoch."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def load(of: Manifest, feed: str, rows: Any) -> None:
 
 
 def told(of: Manifest) -> dict[str, tuple[int | str | None, ...]]:
-    """Of each table its rows and items, and the first and the last of them."""
+    """The rows and items of each table, and its first and last item."""
     source = SimpleNamespace(load_step=lambda feed: of.step(feed, "load"), appends=False)
     pipeline: Any = SimpleNamespace(manifest=of, feeds=(FULL, INCR, LOG), source=source)
     states = states_of_tables(pipeline, with_warehouse=False)
@@ -28,7 +28,7 @@ def uri(feed: str, number: int) -> str:
     return f"s3://vault/{feed}/stoptime={number:04d}/"
 
 
-def test_of_snapshots_the_newest_counts_with_what_came_after_it_and_logs_stay(store: Store) -> None:
+def test_only_the_newest_snapshot_and_later_windows_count_and_logs_always_count(store: Store) -> None:
     of = vault(store)
     land(of, INCR, 1, 2, 3, 4)
     land(of, LOG, 1)
@@ -55,7 +55,7 @@ def test_of_snapshots_the_newest_counts_with_what_came_after_it_and_logs_stay(st
     assert told(of)["product"] == (204, 2, uri(FULL, 3), uri(INCR, 4))
 
 
-def test_loads_whose_records_count_no_rows_by_table_are_told_as_such(store: Store) -> None:
+def test_loads_without_row_counts_by_table_are_counted_separately(store: Store) -> None:
     of = vault(store)
     land(of, INCR, 1, 2)
     load(of, INCR, 17)

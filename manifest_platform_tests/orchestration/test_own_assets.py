@@ -410,7 +410,7 @@ def test_late_items_are_appended_or_quarantined_by_the_steps_policy(opened: Open
     with ward.ward.open() as pipeline:
         land(pipeline, second, fourth)
     if late == "quarantine":
-        assert f"{second.name} is set aside: it arrived behind the watermark" in failure(run(second))
+        assert f"{second.name} is quarantined: it arrived behind the watermark" in failure(run(second))
         assert run(fourth).success
     else:
         assert f"{second.name} comes first" in failure(run(fourth))

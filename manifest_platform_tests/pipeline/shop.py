@@ -72,7 +72,7 @@ def _prepared_folder() -> Path:
 
 @dataclass(frozen=True)
 class Seen:
-    """What a reader finds in the warehouse: rows by table, the ledger in the order of its commits, the fence."""
+    """The content of the warehouse: rows by table, the ledger in the order of its commits, and the fence."""
 
     rows: dict[str, int]
     ledger: list[tuple[str, bool]]
@@ -85,7 +85,7 @@ class Seen:
 
 
 class Shop:
-    """One shop under a directory; `settings` are those of the configuration, laid over small defaults."""
+    """A shop in a directory. `settings`: of its configuration, merged into small defaults."""
 
     def __init__(self, home: Path, **settings: Any) -> None:
         self.home = home
@@ -114,7 +114,7 @@ class Shop:
         return Pipeline(config.load(self.config_file), NAME, clock=lambda: datetime.now(UTC) + self.ahead)
 
     def write(self, *numbers: int, events: int = EVENTS, **options: Any) -> list[WrittenRun]:
-        """Runs that land, each with its marker."""
+        """Writes runs to the landing, each with its marker."""
         root = config.load(self.config_file).datasets[NAME].landing.root
         return [write_run(root, FIRST + number * STEP, events, seed=1, **options) for number in numbers]
 
@@ -122,13 +122,13 @@ class Shop:
         return self.home / "landing" / run_name(number)
 
     def land(self, pipeline: Pipeline, *numbers: int, **options: Any) -> list[ItemKey]:
-        """Runs that land and are discovered."""
+        """Writes runs to the landing and discovers them."""
         self.write(*numbers, **options)
         discover(pipeline, everything=True)
         return keys(pipeline, *numbers)
 
     def shredded(self, spark: Any, count: int, **options: Any) -> None:
-        """The first `count` runs, landed and shredded: once in this process for all shops alike, which get copies."""
+        """Lands and shreds the first `count` runs. This is done once in this process for equal shops, which get copies."""
         settings = config.load(self.config_file)
         dataset = settings.datasets[NAME]
         if not self._has_all_at_home(settings.manifest.store, dataset.landing.root, dataset.shred.output):
@@ -140,7 +140,7 @@ class Shop:
         return self._copy(_PREPARED[alike])
 
     def _has_all_at_home(self, store: str, landing: str, output: str) -> bool:
-        """Whether nothing is there yet, and what comes will lie in this shop's directory."""
+        """True if the shop is empty and keeps all its data in its own directory."""
         places = [store.removeprefix("sqlite:///"), landing.removeprefix("file://"), output.removeprefix("file://")]
         wanted = [self.home / name for name in ("manifest.db", "landing", "shredded")]
         return [Path(place) for place in places] == wanted and not wanted[0].exists()
@@ -150,7 +150,7 @@ class Shop:
             list(shred_chosen(pipeline, lambda: spark, self.land(pipeline, *range(count), **options)))
 
     def _copy(self, other: Shop) -> None:
-        """Takes on what another shop landed and shredded; all that names a place there names the one here."""
+        """Copies the landed and shredded data of another shop, with its paths replaced by those of this shop."""
         for folder in ("landing", "shredded"):
             shutil.copytree(other.home / folder, self.home / folder, dirs_exist_ok=True)
         shutil.copy(other.home / "manifest.db", self.home)
@@ -188,14 +188,14 @@ class Shop:
     def process(
         self, failpoint: str | None = None, *arguments: str, wait: bool = False, environment: dict[str, str] | None = None
     ) -> subprocess.Popen[str]:
-        """A process that drains the shop (`--merge`: merges it), up to a failpoint. With `wait`, a line on stdin begins it."""
+        """Starts a process that drains the shop (`--merge`: merges), up to a failpoint. `wait`: for a line on stdin."""
         return launched([__name__, str(self.config_file), *arguments], self.home, environment or {}, failpoint, wait)
 
 
 def launched(
     module: Sequence[str], home: Path, environment: Mapping[str, str], failpoint: str | None, wait: bool
 ) -> subprocess.Popen[str]:
-    """A process that runs a module with arguments, up to a failpoint; what goes wrong is in `process.log`."""
+    """Starts a process that runs a module with arguments, up to a failpoint. Its errors are in `process.log`."""
     process = subprocess.Popen(
         [sys.executable, "-m", *module],
         env={**os.environ, **environment, **({failpoints.VARIABLE: failpoint} if failpoint else {})},
@@ -212,7 +212,7 @@ def launched(
 
 
 def ended(process: subprocess.Popen[str]) -> dict[str, Any]:
-    """The report of a process that came to its end by itself."""
+    """Returns the report of a process that ended normally."""
     output, _ = process.communicate("\n", timeout=250)
     assert process.returncode == 0, output
     return json.loads(output.splitlines()[-1])
@@ -223,14 +223,14 @@ def keys(pipeline: Pipeline, *numbers: int) -> list[ItemKey]:
 
 
 def drained(pipeline: Pipeline, spark: Any = no_spark, budget: Budget = UNBOUNDED) -> tuple[list[Event], DrainReport]:
-    """What a drain did, and its report. `spark`: a session, or what gives one."""
+    """The events of a drain, and its report. `spark`: a session, or a function that returns it."""
     *events, report = drain(pipeline, spark if callable(spark) else lambda: spark, budget)
     assert isinstance(report, DrainReport)
     return [event for event in events if not isinstance(event, DrainReport)], report
 
 
 def history(pipeline: Pipeline, number: int) -> list[str]:
-    """An item's records, each as `application state`, or the state alone of what lands it."""
+    """An item's records, each as `application state`; for records of discovery, only the state."""
     return [_words(record) for record in pipeline.manifest.history(keys(pipeline, number)[0])]
 
 

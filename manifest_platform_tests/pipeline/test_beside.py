@@ -1,4 +1,4 @@
-"""A drain that finds others at work, or no warehouse: it ends without a failure of any item, and says whom it met."""
+"""A drain that finds other workers, or no warehouse, ends without failing any item, and names the cause."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ from manifest_platform_tests.pipeline.shop import NAME, Shop, drained, history
 
 @pytest.fixture
 def shop(tmp_path: Path, spark: Any) -> Shop:
-    """A shop of one shredded run."""
+    """A shop with one shredded run."""
     shop = Shop(tmp_path)
     shop.shredded(spark, 1)
     return shop
 
 
-def test_busy_while_another_holds_the_lease(shop: Shop) -> None:
+def test_a_drain_is_busy_while_another_worker_holds_the_lease(shop: Shop) -> None:
     with shop.open() as holder, shop.open() as pipeline:
         with holder.lease(FEED, LOAD):
             events, report = drained(pipeline)
@@ -36,7 +36,7 @@ def test_busy_while_another_holds_the_lease(shop: Shop) -> None:
             assert drained(pipeline)[1].stop is Stop.BUSY
 
 
-def test_unavailable_warehouse_fails_nothing(shop: Shop) -> None:
+def test_an_unavailable_warehouse_fails_no_item(shop: Shop) -> None:
     (shop.home / "warehouse.duckdb").mkdir()
     with shop.open() as pipeline:
         _, report = drained(pipeline)
@@ -47,7 +47,7 @@ def test_unavailable_warehouse_fails_nothing(shop: Shop) -> None:
         assert (report.stop, report.loaded) == (Stop.IDLE, 1)
 
 
-def test_a_warehouse_that_goes_away_in_the_middle_is_settled_by_the_next_drain(
+def test_a_load_interrupted_by_a_lost_warehouse_is_settled_by_the_next_drain(
     shop: Shop, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def gone(*_arguments: object) -> None:
@@ -64,8 +64,8 @@ def test_a_warehouse_that_goes_away_in_the_middle_is_settled_by_the_next_drain(
         assert "load Failed lease_expired" in history(pipeline, 0)
 
 
-def test_a_warehouse_that_another_drain_has_open_is_no_failure(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
-    """An embedded warehouse has one writer: a drain of another dataset keeps it open, also while it shreds."""
+def test_a_warehouse_locked_by_another_drain_makes_a_drain_busy(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An embedded warehouse has one writer. A drain of another dataset keeps it open, even while it shreds."""
     monkeypatch.setattr(DuckDB, "patience", 0.1)
     file = str(shop.home / "warehouse.duckdb")
     duckdb.connect(file).close()

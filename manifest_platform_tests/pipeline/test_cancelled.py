@@ -1,4 +1,4 @@
-"""A worker that loses its lease stops at once, in the middle of a Spark job or of a statement in the warehouse."""
+"""A worker that loses its lease stops immediately, within a Spark job or within a statement of the warehouse."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ FAR_TOO_LONG = 120
 
 
 def take_over(shop: Shop, application: str) -> None:
-    """Another worker, whose clock says that the lease has run out, takes it."""
+    """Makes another worker, whose clock says that the lease has expired, acquire it."""
     with Pipeline(config.load(shop.config_file), NAME) as rival:
         ahead = Manifest(
             rival.manifest.store, NAME, rival.manifest.feeds, "rival", clock=lambda: datetime.now(UTC) + timedelta(hours=1)
@@ -34,7 +34,7 @@ def take_over(shop: Shop, application: str) -> None:
         ahead.acquire(FEED, application, "rival", timedelta(hours=1))._stopped.set()
 
 
-def test_a_spark_job_is_cancelled(tmp_path: Path, spark: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_losing_the_lease_cancels_the_spark_job(tmp_path: Path, spark: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     shop = Shop(tmp_path, lease={"seconds": 1})
     began = threading.Event()
 
@@ -63,7 +63,7 @@ def test_a_spark_job_is_cancelled(tmp_path: Path, spark: Any, monkeypatch: pytes
     assert time.monotonic() - started < FAR_TOO_LONG / 2
 
 
-def test_a_load_is_cancelled(tmp_path: Path, spark: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_losing_the_lease_interrupts_the_load(tmp_path: Path, spark: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     shop = Shop(tmp_path, lease={"seconds": 1})
     shop.shredded(spark, 1)
     began = threading.Event()

@@ -1,4 +1,4 @@
-"""A warehouse that is put back to an older copy, emptied or mistaken: nothing is built upon it, and one command goes on."""
+"""A warehouse that was set back, emptied or mistaken: nothing is loaded into it until one command repairs the chain."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ ONE = Budget(items=1)
 
 @pytest.fixture
 def shop(tmp_path: Path, spark: Any) -> Shop:
-    """Four runs shredded, two of them loaded; a copy of the warehouse as it was after the first."""
+    """A shop with four shredded runs, two of them loaded, and a copy of the warehouse after the first load."""
     shop = Shop(tmp_path)
     shop.shredded(spark, 4)
     with shop.open() as pipeline:
@@ -56,7 +56,7 @@ def mistype(shop: Shop) -> None:
 
 
 def take_anothers(shop: Shop) -> None:
-    """Puts the warehouse of another manifest there, which has loads of the same feed."""
+    """Replaces the warehouse by that of another manifest, which has loads of the same feed."""
     other = Shop(shop.home / "other")
     shutil.copytree(shop.home / "landing", other.home / "landing", dirs_exist_ok=True)
     shutil.copytree(shop.home / "shredded", other.home / "shredded", dirs_exist_ok=True)
@@ -75,7 +75,7 @@ def take_anothers(shop: Shop) -> None:
         (take_anothers, "was never made by this manifest", Action.ACCEPT_WAREHOUSE),
     ],
 )
-def test_nothing_is_loaded_onto_a_warehouse_that_lacks_what_was_loaded(
+def test_nothing_is_loaded_into_a_warehouse_that_lacks_earlier_loads(
     shop: Shop, befalls: Callable[[Shop], None], said: str, action: Action
 ) -> None:
     befalls(shop)
@@ -94,7 +94,7 @@ def test_nothing_is_loaded_onto_a_warehouse_that_lacks_what_was_loaded(
 
 
 @pytest.mark.parametrize("befalls", [set_back, delete])
-def test_reconcile_has_all_loaded_again_that_is_lacking_in_order(shop: Shop, befalls: Callable[[Shop], None]) -> None:
+def test_reconcile_loads_all_lacking_items_again_in_order(shop: Shop, befalls: Callable[[Shop], None]) -> None:
     befalls(shop)
     lacking = [1] if befalls is set_back else [0, 1]
     with shop.open() as pipeline:
@@ -114,7 +114,7 @@ def test_reconcile_has_all_loaded_again_that_is_lacking_in_order(shop: Shop, bef
     assert shop.doubled_events == []
 
 
-def test_a_drain_that_finds_nothing_new_tells_of_it_too(shop: Shop) -> None:
+def test_a_drain_without_new_items_reports_a_broken_chain_too(shop: Shop) -> None:
     with shop.open() as pipeline:
         assert drained(pipeline)[1].stop is Stop.IDLE
     delete(shop)
@@ -123,7 +123,7 @@ def test_a_drain_that_finds_nothing_new_tells_of_it_too(shop: Shop) -> None:
         assert (report.stop, report.remedy and report.remedy.action) == (Stop.BLOCKED, Action.RECONCILE)
 
 
-def test_a_reconcile_that_was_interrupted_is_run_again(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_interrupted_reconcile_can_be_repeated(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
     delete(shop)
     with shop.open() as pipeline:
         monkeypatch.setattr(pipeline.manifest, "believe_sink", lambda *_: exit())
@@ -137,7 +137,7 @@ def test_a_reconcile_that_was_interrupted_is_run_again(shop: Shop, monkeypatch: 
     assert shop.seen.runs == run_names(0, 1, 2, 3)
 
 
-def test_accept_goes_on_with_another_warehouse_and_loads_nothing_again(shop: Shop) -> None:
+def test_accept_continues_with_another_warehouse_and_loads_nothing_again(shop: Shop) -> None:
     delete(shop)
     with shop.open() as pipeline:
         [done] = accept(pipeline, "moved to another server")
@@ -150,8 +150,8 @@ def test_accept_goes_on_with_another_warehouse_and_loads_nothing_again(shop: Sho
     assert shop.seen.runs == run_names(2, 3)
 
 
-def test_what_a_dead_worker_left_is_not_settled_by_a_ledger_that_counts_for_nothing(shop: Shop) -> None:
-    """The worker died after its COMMIT, and the warehouse was put back since: the ledger's silence would fail the item."""
+def test_a_dead_claim_is_not_settled_by_the_ledger_of_a_warehouse_that_was_set_back(shop: Shop) -> None:
+    """The worker died after its COMMIT, and the warehouse was set back since: an empty ledger would fail the item."""
     process = shop.process("load.committed")
     process.communicate(timeout=250)
     set_back(shop)
@@ -166,7 +166,7 @@ def test_what_a_dead_worker_left_is_not_settled_by_a_ledger_that_counts_for_noth
 
 
 def begun(pipeline: Pipeline, lease: Lease, until: type[Request]) -> Request:
-    """A load of what is next, as far as the request at which its worker pauses."""
+    """Runs a load of the next item up to the request at which its worker pauses."""
     ready = pipeline.manifest.next(FEED, LOAD, holding=True)
     assert isinstance(ready, Ready)
     program = loading.loading(loading.Declared.by(pipeline), ready, listing_of(ready.item))
@@ -176,10 +176,8 @@ def begun(pipeline: Pipeline, lease: Lease, until: type[Request]) -> Request:
     return request
 
 
-def test_a_worker_that_completes_in_the_midst_of_a_reconcile_has_nothing_called_late(
-    shop: Shop, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """It believed its own record, so reconcile's last write was refused; the next reconcile swept aside what was freed."""
+def test_a_load_completed_during_a_reconcile_makes_no_freed_item_late(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The load believed its own record, so reconcile's last write was refused. The next reconcile made the freed items late."""
     with shop.open() as pipeline, pipeline.lease(FEED, LOAD) as lease:
         paused = begun(pipeline, lease, Complete)
     delete(shop)
@@ -200,8 +198,8 @@ def test_a_worker_that_completes_in_the_midst_of_a_reconcile_has_nothing_called_
     assert shop.seen.ledger == [(name, False) for name in run_names(0, 1, 2, 3)]
 
 
-def test_what_a_paused_worker_commits_onto_an_emptied_warehouse_counts_as_applied(tmp_path: Path, spark: Any) -> None:
-    """Its attempt had been given up, so the manifest did not have it done: once reconcile had passed it, it was called late."""
+def test_a_commit_of_a_paused_worker_to_an_emptied_warehouse_counts_as_applied(tmp_path: Path, spark: Any) -> None:
+    """Its attempt had been failed, so the item was not done in the manifest, and became late after reconcile had passed it."""
     shop = Shop(tmp_path, load={"late": "quarantine"})
     with shop.open() as pipeline:
         list(shred_chosen(pipeline, lambda: spark, shop.land(pipeline, 1)))
@@ -223,7 +221,7 @@ def test_what_a_paused_worker_commits_onto_an_emptied_warehouse_counts_as_applie
     assert shop.doubled_events == []
 
 
-def test_a_manifest_that_was_put_back_learns_what_the_fence_names(tmp_path: Path, spark: Any) -> None:
+def test_a_restored_manifest_believes_the_record_in_the_fence(tmp_path: Path, spark: Any) -> None:
     shop = Shop(tmp_path)
     shop.shredded(spark, 3)
     shutil.copy(shop.home / "manifest.db", shop.home / "backup.db")
@@ -241,8 +239,8 @@ def test_a_manifest_that_was_put_back_learns_what_the_fence_names(tmp_path: Path
     assert shop.seen.runs == run_names(0, 1, 2)
 
 
-def test_a_run_that_was_rewritten_after_it_was_loaded_is_never_called_applied(tmp_path: Path, spark: Any) -> None:
-    """The manifest was put back to before the run, and what has landed is another content under the same name."""
+def test_a_run_rewritten_after_its_load_is_never_recorded_as_applied(tmp_path: Path, spark: Any) -> None:
+    """The manifest was restored to a time before the run, and other content has landed under the same name."""
     shop = Shop(tmp_path)
     shop.shredded(spark, 1)
     with shop.open() as pipeline:
@@ -264,16 +262,14 @@ def test_a_run_that_was_rewritten_after_it_was_loaded_is_never_called_applied(tm
 
 
 def interrupt_a_reconcile(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Dies once it has freed what the warehouse lacks, and before the manifest believes the warehouse."""
+    """Interrupts a reconcile after it freed the lacking items, and before the manifest believes the warehouse."""
     with shop.open() as pipeline, pytest.raises(SystemExit):
         monkeypatch.setattr(pipeline.manifest, "believe_sink", lambda *_: exit())
         list(reconcile(pipeline, "interrupted"))
 
 
-def test_what_a_manifest_that_was_set_back_too_does_not_know_of_is_looked_at_again(
-    shop: Shop, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Reopened, loaded again, and reopened once more by the older manifest: the ledger has it, and nobody looked."""
+def test_items_that_a_restored_manifest_freed_again_are_looked_at_again(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An item was reopened, loaded, and reopened by the restored manifest: the ledger has it, and no step looked at it."""
     delete(shop)
     interrupt_a_reconcile(shop, monkeypatch)
     shutil.copy(shop.home / "manifest.db", shop.home / "backup.db")
@@ -292,7 +288,7 @@ def test_what_a_manifest_that_was_set_back_too_does_not_know_of_is_looked_at_aga
 
 
 def take_a_strangers(shop: Shop, home: str = "stranger") -> None:
-    """Puts a warehouse there whose newest load is of a directory that this manifest has never seen."""
+    """Replaces the warehouse by one with a newest load of a directory unknown to this manifest."""
     other = Shop(shop.home / home)
     with other.open() as pipeline:
         other.land(pipeline, 7)
@@ -301,10 +297,10 @@ def take_a_strangers(shop: Shop, home: str = "stranger") -> None:
 
 
 @pytest.mark.parametrize("home", ["stranger", "landing-of-a-stranger"])
-def test_a_reconcile_that_cannot_end_frees_nothing(shop: Shop, home: str) -> None:
-    """It freed all that another manifest's warehouse lacks, and was refused only then: ten runs were neither done nor next.
+def test_a_reconcile_that_will_be_refused_frees_nothing(shop: Shop, home: str) -> None:
+    """Earlier, it freed everything that another manifest's warehouse lacks, and was refused only then. Ten runs were stuck.
 
-    A stranger's landing root whose path merely begins as ours does was taken for ours, and `discover --all` was advised.
+    A foreign landing root whose path only begins like ours was taken for ours, and `discover --all` was advised.
     """
     take_a_strangers(shop, home)
     with shop.open() as pipeline:
@@ -317,10 +313,10 @@ def test_a_reconcile_that_cannot_end_frees_nothing(shop: Shop, home: str) -> Non
         assert {one.remedy.action for one in Doctor(pipeline).examine().findings} == {Action.ACCEPT_WAREHOUSE}
 
 
-def test_what_an_interrupted_reconcile_freed_is_loaded_though_the_warehouse_is_accepted_then(
+def test_items_freed_by_an_interrupted_reconcile_are_loaded_after_an_accept(
     shop: Shop, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Accepted, nobody looked behind the watermark any more: what was freed was passed over, and nothing told so."""
+    """After the accept no step looked behind the watermark, so freed items were passed over without notice."""
     delete(shop)
     interrupt_a_reconcile(shop, monkeypatch)
     with shop.open() as pipeline:
@@ -331,8 +327,8 @@ def test_what_an_interrupted_reconcile_freed_is_loaded_though_the_warehouse_is_a
     assert shop.seen.runs == run_names(0, 1, 2, 3)
 
 
-def test_what_an_accepted_warehouse_was_known_to_lack_is_no_fault_and_stays_out(shop: Shop) -> None:
-    """The doctor told it for ever, with advice that did nothing; and a reconcile loaded it, onto rows that were moved."""
+def test_items_that_an_accepted_warehouse_lacks_are_no_findings_and_stay_out(shop: Shop) -> None:
+    """The doctor reported these items with a remedy that did nothing, and a reconcile loaded them onto moved rows."""
     delete(shop)
     with shop.open() as pipeline:
         list(accept(pipeline, "its tables were moved"))
@@ -352,8 +348,8 @@ def test_what_an_accepted_warehouse_was_known_to_lack_is_no_fault_and_stays_out(
     assert shop.seen.runs == run_names(2, 3)
 
 
-def test_a_warehouse_that_goes_on_from_a_newer_manifest_is_reconciled_and_not_accepted(shop: Shop) -> None:
-    """Set back, reconciled, and one loaded; then the manifest was put back too: to accept it would leave runs out for good."""
+def test_a_warehouse_loaded_by_a_newer_manifest_is_reconciled_and_not_accepted(shop: Shop) -> None:
+    """The warehouse was set back, reconciled and loaded, then the manifest was restored: an accept would lose runs."""
     with shop.open() as pipeline:
         drained(pipeline, budget=ONE)
     shutil.copy(shop.home / "manifest.db", shop.home / "later.db")
@@ -374,8 +370,8 @@ def test_a_warehouse_that_goes_on_from_a_newer_manifest_is_reconciled_and_not_ac
     assert shop.doubled_events == []
 
 
-def test_the_status_of_many_datasets_reads_their_fences_at_once(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each dataset asked for the tables of the warehouse and for its fence; and each waited for one that a drain had open."""
+def test_the_status_of_many_datasets_reads_the_fence_table_once(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Earlier, each dataset queried the tables and the fence of the warehouse, and each waited for a locked warehouse."""
     with shop.open() as pipeline:
         engine = pipeline.config.warehouse.open(read_only=True, patience=0.1)
         asked: list[str] = []

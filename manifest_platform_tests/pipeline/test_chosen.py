@@ -1,4 +1,4 @@
-"""Chosen items: what somebody picks is done in the manifest's order, or refused before anything is done."""
+"""Chosen items are done in the manifest's order, or refused before anything is done."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ FEW_BAD = {"bad_rows": {"max_count": 1, "max_share": 0.01}}
 
 @pytest.fixture
 def shop(tmp_path: Path, spark: Any) -> Shop:
-    """Four runs, shredded."""
+    """A shop with four shredded runs."""
     shop = Shop(tmp_path)
     shop.shredded(spark, 4)
     return shop
@@ -29,7 +29,7 @@ def loaded(events: Any) -> list[tuple[str, bool]]:
     return [(event.key.name, event.already) for event in events if isinstance(event, Loaded)]
 
 
-def test_out_of_order_is_refused_with_what_is_next(shop: Shop) -> None:
+def test_a_choice_out_of_order_is_refused_with_the_next_item(shop: Shop) -> None:
     with shop.open() as pipeline:
         with pytest.raises(OutOfOrder) as refused:
             list(load_chosen(pipeline, keys(pipeline, 1)))
@@ -42,7 +42,7 @@ def test_out_of_order_is_refused_with_what_is_next(shop: Shop) -> None:
     assert not (shop.home / "warehouse.duckdb").exists()
 
 
-def test_a_hole_is_refused_before_anything_is_done(shop: Shop) -> None:
+def test_a_choice_with_a_hole_is_refused_before_anything_is_done(shop: Shop) -> None:
     with shop.open() as pipeline:
         with pytest.raises(OutOfOrder, match=f"{run_name(2)} is out of order: {run_name(1)} comes first"):
             list(load_chosen(pipeline, keys(pipeline, 0, 2)))
@@ -50,7 +50,7 @@ def test_a_hole_is_refused_before_anything_is_done(shop: Shop) -> None:
     assert not (shop.home / "warehouse.duckdb").exists()
 
 
-def test_the_reason_and_command_are_those_of_the_item_that_comes_first(tmp_path: Path, spark: Any) -> None:
+def test_a_refused_choice_names_the_reason_and_remedy_of_the_next_item(tmp_path: Path, spark: Any) -> None:
     shop = Shop(tmp_path, shred=FEW_BAD)
     with shop.open() as pipeline:
         shop.land(pipeline, 0, corrupt=True)
@@ -64,7 +64,7 @@ def test_the_reason_and_command_are_those_of_the_item_that_comes_first(tmp_path:
         assert refused.value.remedy == blocked.value.remedy == Remedy(Action.RESOLVE, item=run_name(0))
 
 
-def test_what_is_not_shredded_is_not_loaded(shop: Shop) -> None:
+def test_a_chosen_item_that_is_not_shredded_is_not_loaded(shop: Shop) -> None:
     with shop.open() as pipeline:
         list(load_chosen(pipeline, keys(pipeline, 0, 1, 2, 3)))
         [fresh] = shop.land(pipeline, 4)
@@ -81,7 +81,7 @@ def test_the_order_of_the_keys_does_not_matter(shop: Shop) -> None:
     assert shop.seen.runs == run_names(0, 1, 2)
 
 
-def test_what_is_loaded_is_told_as_already(shop: Shop) -> None:
+def test_chosen_items_that_are_loaded_are_reported_as_already(shop: Shop) -> None:
     with shop.open() as pipeline:
         list(load_chosen(pipeline, keys(pipeline, 0)))
         before = history(pipeline, 0)
@@ -93,7 +93,7 @@ def test_what_is_loaded_is_told_as_already(shop: Shop) -> None:
     assert shop.seen.runs == run_names(0, 1)
 
 
-def test_a_late_run_comes_before_what_is_chosen(shop: Shop, spark: Any) -> None:
+def test_a_late_run_is_loaded_before_the_chosen_items(shop: Shop, spark: Any) -> None:
     with shop.open() as pipeline:
         drained(pipeline)
         shop.land(pipeline, 5)
@@ -107,22 +107,22 @@ def test_a_late_run_comes_before_what_is_chosen(shop: Shop, spark: Any) -> None:
         assert (late.key.name, late.late) == (run_name(4), True)
 
 
-def test_a_run_that_was_set_aside_is_refused(tmp_path: Path, spark: Any) -> None:
+def test_a_quarantined_run_is_refused(tmp_path: Path, spark: Any) -> None:
     shop = Shop(tmp_path, load={"late": "quarantine"})
     with shop.open() as pipeline:
         shop.land(pipeline, 1)
         drained(pipeline, spark)
         [late] = shop.land(pipeline, 0)
-        with pytest.raises(OutOfOrder, match=f"{run_name(0)} is set aside: it arrived behind the watermark"):
+        with pytest.raises(OutOfOrder, match=f"{run_name(0)} is quarantined: it arrived behind the watermark"):
             list(load_chosen(pipeline, [late]))
 
 
-def test_loading_is_refused_while_another_holds_the_lease(shop: Shop) -> None:
+def test_loading_is_refused_while_another_worker_holds_the_lease(shop: Shop) -> None:
     with shop.open() as holder, shop.open() as pipeline, holder.lease(FEED, LOAD), pytest.raises(LeaseBusy):
         list(load_chosen(pipeline, keys(pipeline, 0)))
 
 
-def test_a_run_of_several_waits_for_the_one_that_holds_the_feed(shop: Shop) -> None:
+def test_a_dagster_run_of_several_waits_for_the_holder_of_the_feed(shop: Shop) -> None:
     with shop.open() as holder, shop.open() as pipeline:
         lease = holder.lease(FEED, LOAD)
         lease.__enter__()
@@ -134,7 +134,7 @@ def test_a_run_of_several_waits_for_the_one_that_holds_the_feed(shop: Shop) -> N
     assert shop.seen.runs == run_names(0, 1, 2)
 
 
-def test_what_others_were_chosen_for_is_done_and_what_they_are_refused_for_too(shop: Shop) -> None:
+def test_items_chosen_for_other_runs_are_done_and_refused_together(shop: Shop) -> None:
     with shop.open() as pipeline:
         with pytest.raises(OutOfOrder, match=f"{run_name(3)} is out of order: {run_name(2)} comes first"):
             list(load_chosen(pipeline, keys(pipeline, 0), run_names(0, 1, 3)))
@@ -143,14 +143,14 @@ def test_what_others_were_chosen_for_is_done_and_what_they_are_refused_for_too(s
         ]
 
 
-def test_what_is_skipped_is_told_as_passed_over(shop: Shop) -> None:
+def test_chosen_items_that_are_skipped_are_reported_as_passed_over(shop: Shop) -> None:
     with shop.open() as pipeline:
         [first] = keys(pipeline, 0)
         pipeline.manifest.skip(first, "not wanted")
         assert list(load_chosen(pipeline, [first])) == [PassedOver(first, "not wanted")]
 
 
-def test_what_is_shredded_is_told_as_already_without_spark(shop: Shop) -> None:
+def test_shredded_items_are_reported_as_already_without_starting_spark(shop: Shop) -> None:
     with shop.open() as pipeline:
         before = history(pipeline, 2)
         events = list(shred_chosen(pipeline, no_spark, keys(pipeline, 2, 1)))
@@ -188,7 +188,7 @@ def test_a_failed_item_is_not_shredded_nor_what_is_chosen_with_it(tmp_path: Path
             list(shred_chosen(pipeline, no_spark, keys(pipeline, 0)))
 
 
-def test_an_item_that_is_skipped_while_spark_starts_is_refused_in_words(tmp_path: Path, spark: Any) -> None:
+def test_an_item_that_is_skipped_while_spark_starts_is_refused(tmp_path: Path, spark: Any) -> None:
     shop = Shop(tmp_path / "skipped")
     with shop.open() as pipeline, shop.open() as operator:
         chosen = shop.land(pipeline, 0)

@@ -1,4 +1,4 @@
-"""What a run costs in DynamoDB, from discovered to applied, the drain as a whole included."""
+"""The cost of a run in DynamoDB from discovery to load, including the drain's own requests."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ REQUESTS, WRITE_UNITS = 8, 26
 
 
 def priced(writes: Sequence[Write]) -> int:
-    """The write units of a transaction as AWS documents them: two for each kilobyte of each row, begun ones in full.
+    """The write units of a transaction as AWS documents them: two for each started kilobyte of each row.
 
     DynamoDB Local rounds their sum instead, so its account alone would flatter. A put by itself is half the price.
     """

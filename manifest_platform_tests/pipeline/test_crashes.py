@@ -1,4 +1,4 @@
-"""Real processes, killed or stopped where a drain is most vulnerable; the next drain comes to rest without a person."""
+"""Real processes killed or stopped at a drain's most vulnerable points. The next drain finishes without a person."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ AGAIN = ["load Failed lease_expired", "load Resolved automatic", "load Processin
 
 @pytest.fixture(scope="module")
 def clean(spark: Any, tmp_path_factory: pytest.TempPathFactory) -> Seen:
-    """What the warehouse has after a drain that nothing disturbs."""
+    """The content of the warehouse after an undisturbed drain."""
     shop = Shop(tmp_path_factory.mktemp("clean"))
     shop.shredded(spark, RUNS)
     with shop.open() as pipeline:
@@ -54,7 +54,7 @@ def stopped(process: subprocess.Popen[str]) -> None:
 
 
 def drained_after_lease(pipeline: Pipeline, spark: Any = None) -> DrainReport:
-    """A drain as soon as the dead worker's lease lets it; until then, drains say that they are busy."""
+    """Drains as soon as the dead worker's lease has expired. Until then, drains report that they are busy."""
     for _ in range(100):
         _, report = drained(pipeline, *([spark] if spark else []))
         if report.stop is not Stop.BUSY:
@@ -72,7 +72,9 @@ def drained_after_lease(pipeline: Pipeline, spark: Any = None) -> DrainReport:
         ("load.committed", True),
     ],
 )
-def test_killed_while_loading(tmp_path: Path, spark: Any, clean: Seen, point: str, committed: bool) -> None:
+def test_a_worker_killed_while_loading_loses_and_doubles_nothing(
+    tmp_path: Path, spark: Any, clean: Seen, point: str, committed: bool
+) -> None:
     shop = Shop(tmp_path, lease=LEASE)
     shop.shredded(spark, RUNS)
     with shop.open() as pipeline:
@@ -98,7 +100,7 @@ def test_killed_while_loading(tmp_path: Path, spark: Any, clean: Seen, point: st
     assert shop.doubled_events == []
 
 
-def test_killed_more_often_than_the_policy_allows(tmp_path: Path, spark: Any) -> None:
+def test_an_item_whose_worker_is_killed_too_often_waits_for_a_person(tmp_path: Path, spark: Any) -> None:
     shop = Shop(tmp_path, lease={"seconds": 1, "max_attempts": 2})
     shop.shredded(spark, 1)
     for _ in range(2):
@@ -115,7 +117,7 @@ def test_killed_more_often_than_the_policy_allows(tmp_path: Path, spark: Any) ->
 
 
 @pytest.mark.long
-def test_killed_while_shredding(tmp_path: Path, spark: Any, clean: Seen) -> None:
+def test_a_worker_killed_while_shredding_loses_nothing(tmp_path: Path, spark: Any, clean: Seen) -> None:
     shop = Shop(tmp_path, lease=LEASE)
     shop.write(*range(RUNS))
     killed(shop.process("shred.job_done:kill", "--discover"))
@@ -138,7 +140,7 @@ def test_killed_while_shredding(tmp_path: Path, spark: Any, clean: Seen) -> None
     assert shop.seen == Seen(clean.rows, clean.ledger, shop.seen.token, clean.applied)
 
 
-def test_paused_past_its_lease_while_another_finishes(tmp_path: Path, spark: Any, clean: Seen) -> None:
+def test_a_worker_paused_past_its_lease_cannot_commit_what_another_finished(tmp_path: Path, spark: Any, clean: Seen) -> None:
     shop = Shop(tmp_path, lease=LEASE)
     shop.shredded(spark, RUNS)
     paused = shop.process("load.claimed:stop", "--without-heartbeat", "--connects-late")
@@ -156,8 +158,8 @@ def test_paused_past_its_lease_while_another_finishes(tmp_path: Path, spark: Any
     assert shop.seen == before
 
 
-def test_paused_past_its_lease_while_another_gives_the_item_up(tmp_path: Path, spark: Any) -> None:
-    """Nothing but the fence keeps the paused worker from committing what the manifest now has as failed."""
+def test_a_worker_paused_past_its_lease_cannot_commit_an_item_that_was_failed(tmp_path: Path, spark: Any) -> None:
+    """Only the fence prevents the paused worker from committing an item that the manifest now has as failed."""
     shop = Shop(tmp_path, lease={"seconds": 1, "max_attempts": 1})
     shop.shredded(spark, RUNS, events=500)
     with shop.open() as pipeline:
@@ -186,7 +188,7 @@ def test_paused_past_its_lease_while_another_gives_the_item_up(tmp_path: Path, s
 
 
 @pytest.mark.long
-def test_two_drains_at_once_lose_and_double_nothing(tmp_path: Path, spark: Any) -> None:
+def test_two_concurrent_drains_lose_and_double_nothing(tmp_path: Path, spark: Any) -> None:
     shop = Shop(tmp_path)
     rounds, runs = 3, 6
     stops: list[str] = []

@@ -1,4 +1,4 @@
-"""Processes killed at one point after the other, on the stores with a server; the last drain comes to rest by itself.
+"""Processes killed at each point in turn, on stores with a server. The last drain finishes without a person.
 
 The same on SQLite, and what each crash leaves behind in detail, is in `test_crashes`.
 """
@@ -21,7 +21,7 @@ SHREDDING = ["shred.job_done", "shred.completed"]
 
 
 def kill_at(shop: Shop, point: str, *arguments: str) -> None:
-    """Kills a drain at a point, once the lease of the one killed before has run out."""
+    """Kills a drain at a point, after the lease of the previously killed drain has expired."""
     for _ in range(20):
         process = shop.process(f"{point}:kill", *arguments)
         output, _ = process.communicate(timeout=250)
@@ -33,7 +33,7 @@ def kill_at(shop: Shop, point: str, *arguments: str) -> None:
 
 @pytest.fixture(scope="module")
 def clean(spark: Any, tmp_path_factory: pytest.TempPathFactory) -> Seen:
-    """What the warehouse has after a drain that nothing disturbs."""
+    """The content of the warehouse after an undisturbed drain."""
     shop = Shop(tmp_path_factory.mktemp("clean"))
     shop.shredded(spark, len(LOADING))
     with shop.open() as pipeline:
@@ -55,7 +55,9 @@ def is_as_if_nobody_had_died(shop: Shop, clean: Seen) -> None:
 
 @pytest.mark.long
 @pytest.mark.parametrize("store_url", ["postgresql", "dynamodb"], indirect=True)
-def test_killed_at_every_point_of_loading(tmp_path: Path, store_url: str, spark: Any, clean: Seen) -> None:
+def test_drains_killed_at_every_point_of_loading_lose_and_double_nothing(
+    tmp_path: Path, store_url: str, spark: Any, clean: Seen
+) -> None:
     shop = Shop(tmp_path, lease=LEASE, manifest={"store": store_url})
     shop.shredded(spark, len(LOADING))
     for point in LOADING:
@@ -68,7 +70,9 @@ def test_killed_at_every_point_of_loading(tmp_path: Path, store_url: str, spark:
 
 @pytest.mark.long
 @pytest.mark.parametrize("store_url", ["dynamodb"], indirect=True)
-def test_killed_at_every_point_of_shredding(tmp_path: Path, store_url: str, spark: Any, clean: Seen) -> None:
+def test_drains_killed_at_every_point_of_shredding_lose_nothing(
+    tmp_path: Path, store_url: str, spark: Any, clean: Seen
+) -> None:
     shop = Shop(tmp_path, lease=LEASE, manifest={"store": store_url})
     shop.write(*range(len(LOADING)))
     for point in SHREDDING:

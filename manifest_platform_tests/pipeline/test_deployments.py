@@ -1,4 +1,4 @@
-"""Two deployments over one landing root, each by the same configuration but for its name: they do not see each other."""
+"""Two deployments of one configuration over one landing root do not affect each other."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from manifest_platform_tests.pipeline.shop import Shop, drained, run_name, run_n
 
 
 def landed(shop: Shop) -> dict[str, int]:
-    """What lies in the landing place: files with the times of their last change."""
+    """The files in the landing, with the times of their last change."""
     return {str(file): file.stat().st_mtime_ns for file in sorted((shop.home / "landing").rglob("*"))}
 
 
-def test_a_branch_reads_what_lands_and_writes_beside_production(tmp_path: Path, spark: Any) -> None:
+def test_a_branch_deployment_reads_the_landing_and_writes_beside_production(tmp_path: Path, spark: Any) -> None:
     production = Shop(tmp_path)
     production.write(0, 1)
     before = landed(production)

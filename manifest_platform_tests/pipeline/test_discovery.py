@@ -1,4 +1,4 @@
-"""Discovery from end to end: what lands, when it counts as complete, and what is only reported."""
+"""Discovery from end to end: landing, completeness, and directories that are only reported."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def shop(tmp_path: Path) -> Shop:
 
 
 class Settling(Shop):
-    """A shop whose runs are complete when they have not changed for a minute of the storage's clock."""
+    """A shop whose runs are complete after a minute without a change, by the storage's clock."""
 
     def __init__(self, home: Path) -> None:
         super().__init__(home, landing={"complete": "settle", "settle_seconds": 60})
@@ -48,7 +48,7 @@ class Settling(Shop):
 
     @property
     def storage_ahead(self) -> timedelta:
-        """How far the storage's clock is ahead of this machine's."""
+        """The lead of the storage's clock over this machine's clock."""
         return self._ahead[-1][1]
 
     @storage_ahead.setter
@@ -56,7 +56,7 @@ class Settling(Shop):
         self._ahead.append((datetime.now(UTC), ahead))
 
     def by_the_storage(self, written: datetime) -> datetime:
-        """When the storage's clock says that a file was written."""
+        """The time at which a file was written, by the storage's clock."""
         return written + next(ahead for since, ahead in reversed(self._ahead) if since <= written)
 
 
@@ -104,8 +104,8 @@ def test_a_run_settles_between_two_processes(settling: Settling) -> None:
 
 
 @pytest.mark.parametrize("ahead", [timedelta(days=2), -timedelta(days=2)])
-def test_a_machine_whose_clock_is_off_registers_neither_too_early_nor_never(settling: Settling, ahead: timedelta) -> None:
-    """Settle times were of the machine that looked: one that was ahead registered a run that was still being written."""
+def test_directories_settle_by_the_storages_clock_whatever_the_machines_clock(settling: Settling, ahead: timedelta) -> None:
+    """Settle times followed the machine's clock: a machine that was ahead registered a run that was still being written."""
     settling.write(0)
     with settling.open() as pipeline:
         assert discover(pipeline).incomplete == (run_name(0),)
@@ -117,7 +117,7 @@ def test_a_machine_whose_clock_is_off_registers_neither_too_early_nor_never(sett
         assert discover(pipeline).new == (run_name(0),)
 
 
-def test_a_machine_whose_clock_is_off_waits_for_the_clock_of_s3(s3_bucket: str, tmp_path: Path) -> None:
+def test_directories_in_s3_settle_by_the_clock_of_s3(s3_bucket: str, tmp_path: Path) -> None:
     shop = Shop(tmp_path, landing={"root": f"{s3_bucket}/landing", "complete": "settle", "settle_seconds": 2})
     shop.write(0)
     shop.ahead = timedelta(days=2)
@@ -131,7 +131,7 @@ def test_a_machine_whose_clock_is_off_waits_for_the_clock_of_s3(s3_bucket: str, 
     assert new == (run_name(0),)
 
 
-def test_a_run_that_is_a_link_is_told_and_holds_no_other_up(shop: Shop) -> None:
+def test_a_run_that_is_a_link_is_reported_and_does_not_delay_others(shop: Shop) -> None:
     shop.write(0, 1)
     link = shop.directory(0)
     link.rename(shop.home / "run")
@@ -145,7 +145,7 @@ def test_a_run_that_is_a_link_is_told_and_holds_no_other_up(shop: Shop) -> None:
         assert discover(pipeline).new == (run_name(0),)
 
 
-def test_a_run_that_changes_settles_anew(settling: Settling) -> None:
+def test_a_run_that_changes_settles_again(settling: Settling) -> None:
     settling.write(0)
     with settling.open() as pipeline:
         discover(pipeline)
@@ -155,7 +155,7 @@ def test_a_run_that_changes_settles_anew(settling: Settling) -> None:
         assert discover(pipeline).incomplete == (run_name(0),)
 
 
-def test_a_late_run_is_seen_within_the_look_back_and_beyond_it_only_when_all_is_looked_at(tmp_path: Path, spark: Any) -> None:
+def test_a_late_run_beyond_the_look_back_is_seen_only_by_a_look_at_everything(tmp_path: Path, spark: Any) -> None:
     shop = Shop(tmp_path, landing={"look_back_days": 0.01})  # 14 minutes, and runs are 10 apart
     shop.write(5)
     with shop.open() as pipeline:
@@ -169,7 +169,7 @@ def test_a_late_run_is_seen_within_the_look_back_and_beyond_it_only_when_all_is_
         assert (report.late, report.known) == ((run_name(3),), 3)
 
 
-def test_a_rewritten_run_is_reported_and_the_first_content_stands(shop: Shop) -> None:
+def test_a_rewritten_run_is_reported_and_its_first_content_stays_registered(shop: Shop) -> None:
     shop.write(0)
     with shop.open() as pipeline:
         first = discover(pipeline).landed[0].checksum
@@ -200,7 +200,7 @@ def test_an_empty_run_is_an_item_like_any_other(shop: Shop) -> None:
         assert (landed.files, landed.bytes) == (0, 0)
 
 
-def test_a_root_that_is_not_there_is_told(shop: Shop) -> None:
+def test_a_missing_landing_root_is_reported(shop: Shop) -> None:
     (shop.home / "landing").rmdir()
     with shop.open() as pipeline, pytest.raises(LandingMisconfigured, match="does not exist"):
         discover(pipeline)
@@ -215,7 +215,7 @@ def test_items_are_named_by_run_or_uri(shop: Shop) -> None:
             pipeline.key("yesterday")
 
 
-def test_a_run_that_is_dated_ahead_is_reported_and_left_alone(shop: Shop) -> None:
+def test_a_run_dated_in_the_future_is_reported_and_left_alone(shop: Shop) -> None:
     ahead = datetime.now(UTC).replace(microsecond=0) + timedelta(days=2)
     write_run(str(shop.home / "landing"), ahead, EVENTS, seed=1)
     with shop.open() as pipeline:
@@ -225,7 +225,7 @@ def test_a_run_that_is_dated_ahead_is_reported_and_left_alone(shop: Shop) -> Non
 
 
 def test_a_watermark_ahead_of_the_clock_hides_nothing(shop: Shop, spark: Any) -> None:
-    """A run of tomorrow is taken, and what lands today is still looked for."""
+    """A run dated tomorrow is registered, and runs of today are still looked for."""
     ahead = datetime.now(UTC).replace(microsecond=0) + timedelta(hours=20)
     write_run(str(shop.home / "landing"), ahead, EVENTS, seed=1)
     config_file = shop.config_file
@@ -238,7 +238,7 @@ def test_a_watermark_ahead_of_the_clock_hides_nothing(shop: Shop, spark: Any) ->
         assert discover(pipeline).late == (f"run={now:%Y-%m-%d-%H-%M-%S}",)
 
 
-def test_what_settles_outside_the_look_back_is_not_forgotten(settling: Settling, spark: Any) -> None:
+def test_directories_that_settle_outside_the_look_back_are_not_forgotten(settling: Settling, spark: Any) -> None:
     settling.write(100_000)
     with settling.open() as pipeline:
         discover(pipeline)
@@ -263,7 +263,7 @@ def test_a_landing_root_that_was_moved_loads_nothing_again(shop: Shop, spark: An
         assert keys(pipeline, 0)[0].id.endswith(f"/landing/{run_name(0)}")
 
 
-def test_a_moved_run_is_told_of_at_every_look_also_where_runs_settle(settling: Settling, spark: Any) -> None:
+def test_a_moved_run_is_reported_at_every_look_even_if_runs_settle(settling: Settling, spark: Any) -> None:
     settling.write(0)
     with settling.open() as pipeline:
         discover(pipeline)
@@ -281,7 +281,7 @@ def test_a_moved_run_is_told_of_at_every_look_also_where_runs_settle(settling: S
 
 
 def move_watermark(pipeline: Pipeline, number: int) -> None:
-    """As if all runs up to one had been loaded."""
+    """Moves the watermark, as if all runs up to this run had been loaded."""
     [key] = keys(pipeline, number)
     state = pipeline.manifest.state(Application(LOAD))
     moved = state.with_feed("enriched", watermark=key.position, swept=key.position)
@@ -301,13 +301,13 @@ def forgetful(tmp_path: Path) -> Shop:
 
 
 def look(shop: Shop) -> DiscoveryReport:
-    """What a process finds that looks once."""
+    """The report of a new process that looks once."""
     with shop.open() as pipeline:
         return discover(pipeline)
 
 
-def test_a_run_that_landed_beyond_the_look_back_is_found_and_told_within_a_day(forgetful: Shop) -> None:
-    """Only somebody who asked for everything ever found it."""
+def test_a_run_that_landed_beyond_the_look_back_is_found_within_a_day(forgetful: Shop) -> None:
+    """Earlier, only a look at everything found it."""
     look(forgetful)
     forgetful.write(3)
     assert look(forgetful).registered == ()
@@ -316,7 +316,7 @@ def test_a_run_that_landed_beyond_the_look_back_is_found_and_told_within_a_day(f
     assert look(forgetful).registered == ()
 
 
-def test_a_full_listing_takes_parts_and_goes_on_where_it_was_in_another_process(
+def test_a_full_listing_is_done_in_parts_and_continued_by_other_processes(
     forgetful: Shop, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(discovery, "PART", 2)
@@ -327,7 +327,7 @@ def test_a_full_listing_takes_parts_and_goes_on_where_it_was_in_another_process(
     assert looks == [tuple(run_names(0, 1)), tuple(run_names(2, 3)), (run_name(4),), ()]
 
 
-def test_what_lies_abandoned_there_bounds_a_part_too(forgetful: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_abandoned_directories_also_limit_a_part_of_a_full_listing(forgetful: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(discovery, "READ", 2)
     for run in forgetful.write(*range(5)):
         (storage.local_path(run.uri) / "_SUCCESS").unlink()
@@ -335,7 +335,7 @@ def test_what_lies_abandoned_there_bounds_a_part_too(forgetful: Shop, monkeypatc
     assert looks == [tuple(run_names(0, 1)), tuple(run_names(2, 3)), (run_name(4),), ()]
 
 
-def test_a_run_beyond_the_look_back_that_cannot_be_listed_is_told(forgetful: Shop) -> None:
+def test_an_unreadable_run_beyond_the_look_back_is_reported(forgetful: Shop) -> None:
     forgetful.write(1, 2)
     forgetful.directory(1).rename(forgetful.home / "run")
     forgetful.directory(1).symlink_to("nothing")
@@ -344,7 +344,7 @@ def test_a_run_beyond_the_look_back_that_cannot_be_listed_is_told(forgetful: Sho
     assert "is a symbolic link" in report.unreadable[0]
 
 
-def test_a_part_of_a_full_listing_of_s3_is_a_request_and_one_for_each_unknown_run(
+def test_a_part_of_a_full_listing_of_s3_costs_a_request_and_another_for_each_unknown_run(
     s3_bucket: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     shop = Shop(tmp_path, landing={"root": f"{s3_bucket}/landing", "look_back_days": 0.01})
@@ -363,8 +363,8 @@ def test_a_part_of_a_full_listing_of_s3_is_a_request_and_one_for_each_unknown_ru
 # What a look reads of the manifest
 
 
-def test_a_look_that_finds_nothing_new_asks_the_store_nothing(tmp_path: Path) -> None:
-    """It read the state that its sensor had read just before, and its own notes, of which there were none."""
+def test_a_look_without_new_directories_costs_no_store_request(tmp_path: Path) -> None:
+    """Earlier, it read the state again that its sensor had just read, and its notes, of which there were none."""
     shop = Shop(tmp_path, landing={"complete": "settle", "settle_seconds": 60})
     with shop.open() as pipeline:
         costs = []
@@ -380,7 +380,7 @@ def test_a_look_that_finds_nothing_new_asks_the_store_nothing(tmp_path: Path) ->
 
 
 class Rows:
-    """Counts the rows that a store gives."""
+    """Counts the rows that a store returns."""
 
     def __init__(self, store: Any):
         self._store, self.rows = store, 0
@@ -399,8 +399,8 @@ class Rows:
         return found
 
 
-def test_a_look_reads_what_is_new_whatever_lies_abandoned_in_the_look_back(shop: Shop) -> None:
-    """One abandoned run at its beginning made each look read all of it: 2,691 rows where 2 would do."""
+def test_a_look_reads_only_new_items_despite_abandoned_directories(shop: Shop) -> None:
+    """An abandoned run at the start of the look-back made each look read all of it: 2,691 rows instead of 2."""
     for run in shop.write(0, 20, 40):
         (storage.local_path(run.uri) / "_SUCCESS").unlink()
     with shop.open() as pipeline:
@@ -422,7 +422,7 @@ def test_a_look_reads_what_is_new_whatever_lies_abandoned_in_the_look_back(shop:
         assert counting.rows <= 2 + 3
 
 
-def test_what_another_registers_of_the_abandoned_ones_is_seen(shop: Shop) -> None:
+def test_an_abandoned_directory_that_another_process_registers_is_seen(shop: Shop) -> None:
     [run] = shop.write(0)
     marker = storage.local_path(run.uri) / "_SUCCESS"
     marker.unlink()
@@ -437,8 +437,8 @@ def test_what_another_registers_of_the_abandoned_ones_is_seen(shop: Shop) -> Non
 # A producer that stopped
 
 
-def test_a_producer_that_stopped_is_told_by_the_age_of_the_watermark(tmp_path: Path) -> None:
-    """Nothing waits then, so that the lag of what waits was 0 for ever."""
+def test_a_stopped_producer_is_reported_by_the_age_of_the_watermark(tmp_path: Path) -> None:
+    """Nothing waits after a stop, so the lag of the waiting items stays 0."""
     shop = Shop(tmp_path, landing={"expected_every_seconds": {"enriched": 3600}})
     now = datetime.now(UTC).replace(microsecond=0)
     write_run(str(shop.home / "landing"), now, EVENTS, seed=1)
@@ -464,7 +464,7 @@ def test_a_producer_that_stopped_is_told_by_the_age_of_the_watermark(tmp_path: P
         assert float(str(evaluation.metadata["behind_seconds"].value)) >= 7200
 
 
-def test_nothing_is_expected_of_what_is_no_feed(tmp_path: Path) -> None:
+def test_an_expected_interval_for_an_unknown_feed_is_refused(tmp_path: Path) -> None:
     shop = Shop(tmp_path, landing={"expected_every_seconds": {"incr": 900}})
     with pytest.raises(ConfigError, match=r"names feed 'incr'; allowed: enriched"):
         shop.open()

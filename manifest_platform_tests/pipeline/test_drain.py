@@ -53,7 +53,7 @@ def shop(tmp_path: Path) -> Shop:
     return Shop(tmp_path)
 
 
-def test_shreds_in_batches_and_loads_in_order(tmp_path: Path, spark: Any) -> None:
+def test_a_drain_shreds_in_batches_and_loads_in_order(tmp_path: Path, spark: Any) -> None:
     shop = Shop(tmp_path, shred={"batch": 2})
     shop.write(2, 0, 1)
     with shop.open() as pipeline:
@@ -73,7 +73,7 @@ def test_shreds_in_batches_and_loads_in_order(tmp_path: Path, spark: Any) -> Non
 
 
 def test_an_item_costs_few_requests(shop: Shop, spark: Any) -> None:
-    """Eight requests from discovery to the warehouse, those of the drain as a whole included."""
+    """Eight requests from discovery to the warehouse, including the drain's own requests."""
     shop.write(*range(24), events=1)
     with shop.open() as pipeline:
         discover(pipeline)
@@ -92,7 +92,7 @@ def test_idle_drain_does_nothing_and_starts_no_spark(shop: Shop) -> None:
     assert not (shop.home / "warehouse.duckdb").exists()
 
 
-def test_drained_again_nothing_happens(shop: Shop, spark: Any) -> None:
+def test_a_second_drain_does_nothing(shop: Shop, spark: Any) -> None:
     shop.shredded(spark, 2)
     with shop.open() as pipeline:
         drained(pipeline)
@@ -127,7 +127,7 @@ def shop_after(pipeline: Pipeline, shop: Shop):
     return shop.seen
 
 
-def test_resolved_after_its_cause_is_mended(shop: Shop, spark: Any) -> None:
+def test_an_item_is_loaded_after_its_cause_is_fixed_and_it_is_resolved(shop: Shop, spark: Any) -> None:
     registry = shop.home / "schemas"
     shop = Shop(shop.home, shred={**FEW_BAD, "schemas": [str(registry)]})
     registry.mkdir()
@@ -179,7 +179,7 @@ def test_late_run_is_appended_and_marked(shop: Shop, spark: Any) -> None:
     assert shop.seen.applied == "2024-05-14-12-30-00"
 
 
-def test_late_run_is_set_aside_where_the_policy_says_so(tmp_path: Path, spark: Any) -> None:
+def test_a_late_run_is_quarantined_if_the_policy_says_so(tmp_path: Path, spark: Any) -> None:
     shop = Shop(tmp_path, load={"late": "quarantine"})
     with shop.open() as pipeline:
         shop.land(pipeline, 0, 2)
@@ -194,7 +194,7 @@ def test_late_run_is_set_aside_where_the_policy_says_so(tmp_path: Path, spark: A
     assert shop.seen.runs == run_names(0, 2, 3)
 
 
-def test_budget_of_items(shop: Shop, spark: Any) -> None:
+def test_a_drain_stops_at_its_budget_of_items(shop: Shop, spark: Any) -> None:
     shop.shredded(spark, 3)
     with shop.open() as pipeline:
         _, report = drained(pipeline, budget=Budget(items=2))
@@ -206,7 +206,7 @@ def test_budget_of_items(shop: Shop, spark: Any) -> None:
     assert shop.seen.runs == run_names(0, 1, 2)
 
 
-def test_budget_of_seconds(shop: Shop, spark: Any) -> None:
+def test_a_drain_stops_at_its_budget_of_seconds(shop: Shop, spark: Any) -> None:
     shop.shredded(spark, 2)
     with shop.open() as pipeline:
         _, report = drained(pipeline, budget=Budget(seconds=0))
@@ -265,7 +265,7 @@ def test_incompatible_schema_fails_the_item_before_any_data_moves(shop: Shop, sp
 
 
 def lose(pipeline: Pipeline, number: int, what: str) -> None:
-    """Takes away what shredding made of a run: an `object`, its `content`, or the `listing`."""
+    """Destroys the output of shredding a run: an `object`, its `content`, or the `listing`."""
     listing = listing_of(pipeline.manifest.item(keys(pipeline, number)[0]))
     file = storage.local_path(listing.uris("events")[0])
     if what == "listing":
@@ -277,7 +277,7 @@ def lose(pipeline: Pipeline, number: int, what: str) -> None:
 
 
 @pytest.mark.parametrize("what", ["object", "content", "listing"])
-def test_output_that_is_lost_is_made_again_by_itself(shop: Shop, spark: Any, what: str) -> None:
+def test_lost_output_is_made_again_automatically(shop: Shop, spark: Any, what: str) -> None:
     shop.shredded(spark, 2)
     with shop.open() as pipeline:
         lose(pipeline, 0, what)
@@ -299,7 +299,7 @@ def test_output_that_is_lost_is_made_again_by_itself(shop: Shop, spark: Any, wha
     assert (shop.seen.runs, shop.seen.rows["events"], shop.doubled_events) == (run_names(0, 1), 2 * EVENTS, [])
 
 
-def test_output_that_is_lost_again_fails_and_waits_for_a_person(shop: Shop, spark: Any) -> None:
+def test_an_item_whose_output_is_lost_again_fails_and_waits_for_a_person(shop: Shop, spark: Any) -> None:
     shop.shredded(spark, 1)
     with shop.open() as pipeline:
         lose(pipeline, 0, "object")
@@ -319,7 +319,7 @@ def shred_and_lose(pipeline: Pipeline, *given: Any) -> list[Any]:
     return outcomes
 
 
-def test_output_that_is_lost_with_its_directory_fails_and_says_what_must_come_back(shop: Shop, spark: Any) -> None:
+def test_an_item_whose_output_and_directory_are_lost_fails_and_names_what_to_restore(shop: Shop, spark: Any) -> None:
     shop.shredded(spark, 1)
     with shop.open() as pipeline:
         lose(pipeline, 0, "object")
@@ -341,8 +341,8 @@ class BrokenSpark:
         raise RuntimeError("the cluster is gone")
 
 
-def test_spark_that_is_gone_counts_as_no_items_failure(tmp_path: Path, spark: Any) -> None:
-    """Eight drains during an outage left a whole backlog to a person."""
+def test_a_lost_spark_is_charged_to_no_item(tmp_path: Path, spark: Any) -> None:
+    """Without this rule, eight drains during an outage failed a whole backlog."""
     shop = Shop(tmp_path, lease={"max_attempts": 2})
     with shop.open() as pipeline:
         shop.land(pipeline, 0, 1, 2, 3)
@@ -362,7 +362,7 @@ def test_spark_that_is_gone_counts_as_no_items_failure(tmp_path: Path, spark: An
     assert shop.seen.runs == run_names(0, 1, 2, 3)
 
 
-def test_an_outage_behind_a_failed_item_is_met_once_a_drain(tmp_path: Path, spark: Any) -> None:
+def test_an_outage_behind_a_failed_item_is_met_once_in_each_drain(tmp_path: Path, spark: Any) -> None:
     shop = Shop(tmp_path, shred={"bad_rows": {"max_count": 0, "max_share": 0}})
     with shop.open() as pipeline:
         shop.land(pipeline, 0, corrupt=True)
@@ -387,7 +387,7 @@ def test_an_item_that_is_skipped_while_spark_starts_is_passed_over(shop: Shop, s
         assert [event.key.name for event in events if isinstance(event, Loaded)] == run_names(1)
 
 
-def test_a_manifest_out_of_reach_ends_the_drain_with_a_word(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_unreachable_manifest_ends_the_drain_with_its_reason(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
     def out_of_reach(*_arguments: Any, **_named: Any) -> None:
         raise StoreUnavailable("the disk is gone")
 
@@ -397,7 +397,7 @@ def test_a_manifest_out_of_reach_ends_the_drain_with_a_word(shop: Shop, monkeypa
     assert (report.stop, report.reason) == (Stop.UNAVAILABLE, "the disk is gone")
 
 
-def test_a_listing_that_is_out_of_reach_costs_no_attempt(shop: Shop, spark: Any) -> None:
+def test_an_unreachable_listing_costs_no_attempt(shop: Shop, spark: Any) -> None:
     shop.shredded(spark, 1)
     listing = next(shop.home.rglob("listing.json"))
     kept = listing.read_bytes()
@@ -413,7 +413,7 @@ def test_a_listing_that_is_out_of_reach_costs_no_attempt(shop: Shop, spark: Any)
         assert drained(pipeline)[1].loaded == 1
 
 
-def test_spark_that_does_not_start_claims_nothing(shop: Shop) -> None:
+def test_a_spark_that_does_not_start_causes_no_claim(shop: Shop) -> None:
     def no_java() -> None:
         raise RuntimeError("no java")
 
@@ -427,8 +427,8 @@ def test_spark_that_does_not_start_claims_nothing(shop: Shop) -> None:
         assert not lease.is_live(pipeline.manifest._clock())
 
 
-def test_a_manifest_that_was_set_back_doubles_nothing(shop: Shop, spark: Any) -> None:
-    """The warehouse knows a newer token than the fresh manifest's lease, and what it has applied."""
+def test_a_restored_manifest_doubles_nothing(shop: Shop, spark: Any) -> None:
+    """The warehouse has a newer token than the new manifest's lease, and knows what it has applied."""
     shop.shredded(spark, 3)
     with shop.open() as pipeline:
         for _ in range(3):
@@ -455,8 +455,8 @@ def test_a_manifest_that_was_set_back_doubles_nothing(shop: Shop, spark: Any) ->
     assert shop.doubled_events == []
 
 
-def test_what_a_manifest_that_was_set_back_takes_for_next_is_appended_late(shop: Shop, spark: Any) -> None:
-    """The warehouse alone knows that the run is late."""
+def test_an_item_that_a_restored_manifest_takes_for_next_is_appended_late(shop: Shop, spark: Any) -> None:
+    """Only the warehouse knows that the run is late."""
     shop.shredded(spark, 2)
     with shop.open() as pipeline:
         drained(pipeline)
@@ -470,7 +470,7 @@ def test_what_a_manifest_that_was_set_back_takes_for_next_is_appended_late(shop:
 
 
 @pytest.mark.parametrize("committed", [True, False])
-def test_commit_without_an_answer_is_settled_by_the_ledger(
+def test_a_commit_without_an_answer_is_settled_by_the_ledger(
     shop: Shop, spark: Any, monkeypatch: pytest.MonkeyPatch, committed: bool
 ) -> None:
     shop.shredded(spark, 2)
@@ -497,7 +497,7 @@ def test_commit_without_an_answer_is_settled_by_the_ledger(
     assert shop.doubled_events == []
 
 
-def test_what_was_committed_is_settled_though_its_listing_is_gone(
+def test_a_committed_item_is_settled_even_if_its_listing_is_gone(
     shop: Shop, spark: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     shop.shredded(spark, 1)
@@ -517,8 +517,8 @@ def test_what_was_committed_is_settled_though_its_listing_is_gone(
         assert [event.key.name for event in events if isinstance(event, Loaded)] == run_names(0)
 
 
-def test_a_run_that_lands_while_another_is_loaded_is_not_lost(shop: Shop, spark: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It is registered behind the item that is being applied, after that was claimed: the stretch is swept."""
+def test_a_run_that_lands_during_a_load_is_not_lost(shop: Shop, spark: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The run is registered behind the item in work after its claim, and found when these positions are swept."""
     shop.shredded(spark, 1)
     with shop.open() as pipeline, shop.open() as sensor:
         shop.land(pipeline, 2)

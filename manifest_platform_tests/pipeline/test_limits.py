@@ -1,4 +1,4 @@
-"""Work that hangs: at its limit it is cancelled, and its lease runs out though the worker lives."""
+"""Hanging work: at its time limit it is canceled, and its lease expires although the worker is alive."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ SECOND = 1 / 3600
 
 
 def hang(session: Any) -> None:
-    """A Spark job that does not end."""
+    """Runs a Spark job that does not end."""
 
     def hanging(batches: Any) -> Any:
         time.sleep(FAR_TOO_LONG)
@@ -31,7 +31,7 @@ def hang(session: Any) -> None:
     session.range(1).mapInArrow(hanging, "id bigint").collect()
 
 
-def test_a_spark_job_that_hangs_gives_its_feed_back(tmp_path: Path, spark: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_hanging_spark_job_releases_its_feed(tmp_path: Path, spark: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     shop = Shop(tmp_path, lease={"seconds": 1}, limits={"shred_hours": 2 * SECOND})
     began = time.monotonic()
     with shop.open() as pipeline:
@@ -52,7 +52,7 @@ def test_a_spark_job_that_hangs_gives_its_feed_back(tmp_path: Path, spark: Any, 
 def test_a_statement_that_cannot_be_interrupted_does_not_hold_its_feed(
     tmp_path: Path, spark: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The hung worker lives on, and finds that another has taken over."""
+    """The hanging worker survives, and finds that another worker has taken over."""
     shop = Shop(tmp_path, lease={"seconds": 1}, limits={"load_hours": SECOND})
     shop.shredded(spark, 2, events=1)
     begun, released = threading.Event(), threading.Event()
@@ -91,7 +91,7 @@ def test_a_statement_that_cannot_be_interrupted_does_not_hold_its_feed(
     assert shop.doubled_events == []
 
 
-def test_a_merge_that_hangs_gives_its_jobs_back(tmp_path: Path, spark: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_hanging_merge_releases_its_jobs(tmp_path: Path, spark: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     settings = {"merge": {"first_day": "2024-05-01"}, "lease": {"seconds": 1}}
     shop = Shop(tmp_path, **settings, limits={"merge_hours": 2 * SECOND})
     shop.shredded(spark, 1, events=5)

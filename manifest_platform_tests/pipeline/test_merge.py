@@ -1,4 +1,4 @@
-"""Merge runs over real shredded objects: what readers get, what a second run does, processes killed at every point."""
+"""Merge runs over real shredded objects: the data of readers, repeated runs, and processes killed at every point."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ def merged(merging: Merging, spark: Any = no_spark, **options: Any) -> tuple[lis
 
 
 def rows_of(pipeline: Pipeline, *numbers: int) -> dict[str, int]:
-    """How many rows shredding wrote, by table."""
+    """The number of rows that shredding wrote, by table."""
     rows: dict[str, int] = {}
     for key in keys(pipeline, *numbers):
         for found in listing_of(pipeline.manifest.item(key)).objects:
@@ -93,7 +93,7 @@ def rows_of(pipeline: Pipeline, *numbers: int) -> dict[str, int]:
 
 
 def read(merging: Merging) -> dict[str, int]:
-    """How many rows readers get, by table, through DuckDB's views."""
+    """The number of rows that readers see through DuckDB's views, by table."""
     connection = duckdb.connect()
     views = merging.reader.views(connection)
     return {
@@ -155,7 +155,7 @@ def test_an_open_day_is_read_live_and_merged_when_it_is_over(shop: Shop, pipelin
     assert len(merging.reader.files("events", DAY).files) == 1
 
 
-def test_what_comes_late_is_seen_once_it_is_merged(shop: Shop, pipeline: Pipeline, spark: Any) -> None:
+def test_delayed_objects_are_seen_once_they_are_merged(shop: Shop, pipeline: Pipeline, spark: Any) -> None:
     clock = Clock(datetime(2024, 5, 15, 1, tzinfo=UTC))
     merging = Merging(pipeline, clock)
     merged(merging, spark)
@@ -171,7 +171,7 @@ def test_what_comes_late_is_seen_once_it_is_merged(shop: Shop, pipeline: Pipelin
     assert partition and merging.invisible_since(partition) is None
 
 
-def test_at_once_shows_what_comes_late_beside_what_is_merged(spark: Any, tmp_path: Path) -> None:
+def test_at_once_shows_delayed_objects_beside_merged_objects(spark: Any, tmp_path: Path) -> None:
     shop = Shop(tmp_path, merge={"delayed": "at_once"})
     shop.shredded(spark, 1)
     with shop.open() as pipeline:
@@ -183,7 +183,7 @@ def test_at_once_shows_what_comes_late_beside_what_is_merged(spark: Any, tmp_pat
         assert [file.lower for file in merging.reader.files("events", DAY).files] == [0, None]
 
 
-def test_asked_for_an_open_day_is_merged_to_its_last_object(pipeline: Pipeline, spark: Any) -> None:
+def test_a_requested_open_day_is_merged_completely(pipeline: Pipeline, spark: Any) -> None:
     merging = Merging(pipeline, Clock(FIRST + timedelta(hours=2)))
     list(register(merging))
     _, report = merged(merging, spark, asked=[("events", DAY)])
@@ -200,7 +200,7 @@ def test_a_budget_of_partitions_is_kept_and_the_rest_is_done_by_the_next_run(pip
     assert (report.stop, report.merged) == (Stop.IDLE, len(rows_of(pipeline, 0)) - 2)
 
 
-def test_a_missing_small_object_sets_its_partition_aside_and_others_go_on(pipeline: Pipeline, spark: Any) -> None:
+def test_a_missing_small_object_sets_only_its_partition_aside(pipeline: Pipeline, spark: Any) -> None:
     merging = Merging(pipeline)
     [gone] = [found for found in listing_of(pipeline.manifest.item(keys(pipeline, 1)[0])).objects if found.table == "events"]
     storage.local_path(gone.uri).unlink()
@@ -226,7 +226,7 @@ def test_an_item_that_is_shredded_again_is_merged_once(pipeline: Pipeline, spark
     assert read(merging) == rows
 
 
-def test_an_object_that_a_merge_misses_is_made_again_by_itself_and_its_partition_merged(pipeline: Pipeline, spark: Any) -> None:
+def test_an_object_that_a_merge_misses_is_made_again_automatically_and_merged(pipeline: Pipeline, spark: Any) -> None:
     merging = Merging(pipeline)
     rows = rows_of(pipeline, *range(RUNS))
     [gone] = [found for found in listing_of(pipeline.manifest.item(keys(pipeline, 1)[0])).objects if found.table == "events"]
@@ -241,7 +241,7 @@ def test_an_object_that_a_merge_misses_is_made_again_by_itself_and_its_partition
     assert len(event_ids(merging)) == len(set(event_ids(merging))) == rows["events"]
 
 
-def test_a_listing_that_a_merge_misses_is_made_again_by_itself(pipeline: Pipeline, spark: Any) -> None:
+def test_a_listing_that_a_merge_misses_is_made_again_automatically(pipeline: Pipeline, spark: Any) -> None:
     merging = Merging(pipeline)
     rows = rows_of(pipeline, *range(RUNS))
     [record] = [one for one in pipeline.manifest.history(keys(pipeline, 1)[0]) if "listing" in one.data]
@@ -264,7 +264,7 @@ def attempts(merging: Merging) -> dict[str, int]:
     return {name: one.job.attempts for name, one in found.items() if one and one.job}
 
 
-def test_a_spark_that_does_not_start_costs_no_attempt_and_what_is_there_is_shown(pipeline: Pipeline) -> None:
+def test_a_merge_without_spark_costs_no_attempt_and_still_publishes(pipeline: Pipeline) -> None:
     def broken() -> Any:
         raise SparkUnavailable("no java")
 
@@ -276,7 +276,7 @@ def test_a_spark_that_does_not_start_costs_no_attempt_and_what_is_there_is_shown
     assert read(merging) == rows_of(pipeline, *range(RUNS))
 
 
-def test_an_interrupted_run_gives_back_what_it_had_not_ended(pipeline: Pipeline, spark: Any) -> None:
+def test_an_interrupted_merge_puts_its_unfinished_jobs_back(pipeline: Pipeline, spark: Any) -> None:
     merging = Merging(pipeline)
     run = merge(merging, lambda: spark)
     for event in run:
@@ -288,7 +288,7 @@ def test_an_interrupted_run_gives_back_what_it_had_not_ended(pipeline: Pipeline,
     assert merged(merging, spark)[1].merged == len(rows_of(pipeline, 0)) - 1
 
 
-def test_what_failed_before_is_merged_in_a_job_of_its_own(
+def test_a_partition_that_failed_before_is_merged_in_its_own_spark_job(
     pipeline: Pipeline, spark: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     merging = Merging(pipeline, Clock(datetime(2024, 5, 16, tzinfo=UTC)))
@@ -309,7 +309,7 @@ def test_what_failed_before_is_merged_in_a_job_of_its_own(
     assert (report.merged, report.failed) == (len(tables) - 1, 1)
 
 
-def test_a_change_of_configuration_needs_no_new_object(shop: Shop, pipeline: Pipeline, spark: Any) -> None:
+def test_a_change_of_configuration_takes_effect_without_a_new_object(shop: Shop, pipeline: Pipeline, spark: Any) -> None:
     merged(Merging(pipeline), spark)
     changed = Shop(shop.home, merge={"tables": {"events": {"name": "web_events", "enabled": False}}})
     with changed.open() as opened:
@@ -320,7 +320,7 @@ def test_a_change_of_configuration_needs_no_new_object(shop: Shop, pipeline: Pip
         assert merging.reader.files("events", DAY).version > 0
 
 
-def test_a_listing_that_is_gone_stops_registering_and_nothing_else(shop: Shop, pipeline: Pipeline, spark: Any) -> None:
+def test_a_lost_listing_stops_only_the_registration(shop: Shop, pipeline: Pipeline, spark: Any) -> None:
     merging = Merging(pipeline)
     listing = pipeline.manifest.item(keys(pipeline, 2)[0]).processed_by(Application("shred"))
     assert listing
@@ -330,7 +330,7 @@ def test_a_listing_that_is_gone_stops_registering_and_nothing_else(shop: Shop, p
     assert read(merging) == rows_of(pipeline, 0, 1)
 
 
-def test_a_disabled_table_is_merged_no_more(shop: Shop, pipeline: Pipeline, spark: Any) -> None:
+def test_a_disabled_table_is_no_longer_merged(shop: Shop, pipeline: Pipeline, spark: Any) -> None:
     list(register(Merging(pipeline)))
     disabled = Shop(shop.home, merge={"tables": {"events": {"enabled": False}}})
     with disabled.open() as opened:
@@ -341,12 +341,12 @@ def test_a_disabled_table_is_merged_no_more(shop: Shop, pipeline: Pipeline, spar
         assert report.merged == len(rows_of(pipeline, 0)) - 1
 
 
-def test_a_dataset_without_the_part_is_not_merged(spark: Any, tmp_path: Path) -> None:
+def test_a_dataset_without_merge_settings_is_not_merged(spark: Any, tmp_path: Path) -> None:
     with Shop(tmp_path).open() as pipeline, pytest.raises(Refused, match="shop is not merged: add `merge`"):
         Merging(pipeline)
 
 
-def test_all_slots_taken_is_busy(pipeline: Pipeline) -> None:
+def test_a_merge_is_busy_while_all_slots_are_taken(pipeline: Pipeline) -> None:
     merging = Merging(pipeline)
     list(register(merging))
     with_one = Merging(pipeline)
@@ -387,7 +387,7 @@ def test_the_strict_profile_registers_no_object_of_a_date_that_it_does_not_accep
     assert report.objects == 0 and sum(event.outside for event in registered if isinstance(event, Registration)) > 0
 
 
-def test_glue_gets_tables_and_partitions_that_lead_to_what_the_manifest_says(spark: Any, tmp_path: Path, glue: Any) -> None:
+def test_glue_gets_the_tables_and_partitions_of_the_manifest(spark: Any, tmp_path: Path, glue: Any) -> None:
     shop = Shop(tmp_path, merge={"catalog": {"kind": "glue", "prefix": "lake_"}, "tables": {"events": {"name": "web_events"}}})
     shop.shredded(spark, 2)
     with shop.open() as pipeline:
@@ -412,7 +412,7 @@ def rows_of_shop(shop: Shop) -> dict[str, int]:
 
 @pytest.mark.long
 def test_a_whole_drain_and_merge_in_s3(tmp_path: Path, s3_bucket: str) -> None:
-    """The process that works has a Spark of its own, whose workers find the server by their environment."""
+    """The working process has its own Spark, whose workers find the server by their environment."""
     root, output = f"{s3_bucket}/landing", f"{s3_bucket}/shredded"
     shop = Shop(tmp_path, landing={"root": root}, shred={"output": output}, merge={"output": f"{s3_bucket}/merged"})
     shop.write(1, 0, bad_lines=2)
@@ -438,7 +438,7 @@ def test_a_whole_drain_and_merge_in_s3(tmp_path: Path, s3_bucket: str) -> None:
 
 
 @pytest.mark.parametrize("point", POINTS)
-def test_a_process_that_is_killed_leaves_what_the_next_one_ends(spark: Any, tmp_path: Path, point: str) -> None:
+def test_a_killed_merge_is_finished_by_the_next(spark: Any, tmp_path: Path, point: str) -> None:
     shop = Shop(tmp_path, merge={}, lease={"seconds": 1})
     shop.shredded(spark, 2)
     if point.startswith("publish."):  # all else is done, so that the process need not start a Spark

@@ -1,4 +1,4 @@
-"""One directory that kills whatever shreds it, and outages: only the one that is to blame ever fails."""
+"""A directory that kills its shredder, and outages: only the item that is the cause fails."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ RUNS = 6
 
 @pytest.fixture
 def poison(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The worker that shreds one of the runs ends without a word, as one that runs out of memory."""
+    """Makes the worker that shreds one of the runs die without a message, as if it ran out of memory."""
     shred_batch, name = shredder.shred_batch, run_name(POISON)
 
     def deadly(spark: Any, directories: Any, tasks: Any, work: Any, options: Any) -> Any:
@@ -44,7 +44,7 @@ def poison(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.usefixtures("poison")
 def test_a_directory_that_kills_its_worker_fails_alone(tmp_path: Path, spark: Any) -> None:
-    """Eight deaths by one of forty left all forty to a person."""
+    """Without this rule, eight deaths caused by one of forty items failed all forty."""
     shop = Shop(tmp_path, lease={"max_attempts": 2})
     with shop.open() as pipeline:
         shop.land(pipeline, *range(RUNS), events=1)
@@ -91,7 +91,7 @@ with Pipeline(config.load(sys.argv[1]), "shop") as pipeline:
 
 
 class Inline:
-    """A Spark session that does its jobs in this process: the process starts in a second, and dies as any other."""
+    """A Spark session that runs its jobs in this process, which starts within a second and dies like any other."""
 
     def __call__(self) -> Inline:
         return self
@@ -118,7 +118,7 @@ def dying(shop: Shop) -> subprocess.Popen[str]:
 
 @pytest.mark.long
 def test_a_directory_that_kills_the_drain_again_and_again_fails_alone(tmp_path: Path) -> None:
-    """An OOM kill of the driver: each one cost every item of the batch an attempt, until all waited for a person."""
+    """The driver is killed for lack of memory. Earlier, each kill cost every item of the batch an attempt."""
     shop = Shop(tmp_path, lease={"seconds": 1, "max_attempts": 2}, shred={"batch": RUNS})
     with shop.open() as pipeline:
         shop.land(pipeline, *range(RUNS), events=1)
@@ -142,7 +142,7 @@ def test_a_directory_that_kills_the_drain_again_and_again_fails_alone(tmp_path: 
 
 
 def out_of_reach(shop: Shop, what: str) -> Callable[[], object]:
-    """Takes something away that shredding needs; returns what gives it back."""
+    """Removes something that shredding needs, and returns a function that restores it."""
     place = {"landing": shop.home / "landing", "output": shop.home / "shredded"}[what]
     if what == "output":
         place.write_text("a file where the output's folder should be")
@@ -152,7 +152,7 @@ def out_of_reach(shop: Shop, what: str) -> Callable[[], object]:
 
 
 @pytest.mark.parametrize("what", ["landing", "output"])
-def test_storage_that_is_out_of_reach_counts_as_no_items_failure(tmp_path: Path, what: str) -> None:
+def test_unreachable_storage_is_charged_to_no_item(tmp_path: Path, what: str) -> None:
     shop = Shop(tmp_path, lease={"max_attempts": 1})
     with shop.open() as pipeline:
         shop.land(pipeline, 0, 1, 2, events=1)
@@ -181,10 +181,10 @@ def test_one_directory_that_is_gone_fails_alone_while_the_landing_root_is_there(
 @pytest.mark.parametrize(
     ("status", "reason"), [(503, "check that the registry is up"), (401, "answers 401"), (403, "answers 403")]
 )
-def test_a_registry_that_is_down_or_refuses_access_counts_as_no_items_failure(
+def test_a_registry_that_is_down_or_refuses_access_is_charged_to_no_item(
     tmp_path: Path, site: Site, status: int, reason: str
 ) -> None:
-    """A key that had expired sent a backlog to `bad`."""
+    """An expired key once sent a whole backlog to the table `bad`."""
     site.missing = status
     shop = Shop(tmp_path, lease={"max_attempts": 1}, shred={"schemas": [site.url]})
     with shop.open() as pipeline:
@@ -199,9 +199,7 @@ def test_a_registry_that_is_down_or_refuses_access_counts_as_no_items_failure(
         assert drained(pipeline, Inline())[1].stop is Stop.IDLE
 
 
-def test_a_registrys_key_that_is_not_set_counts_as_no_items_failure(
-    tmp_path: Path, site: Site, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_missing_key_of_a_registry_is_charged_to_no_item(tmp_path: Path, site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
     registry = {"url": site.url, "apikey_variable": "IGLU_KEY"}
     shop = Shop(tmp_path, shred={"schemas": [site.url], "registries": [registry]})
     with shop.open() as pipeline:
@@ -219,13 +217,13 @@ def test_a_registrys_key_that_is_not_set_counts_as_no_items_failure(
 
 
 class Gone:
-    """A Spark session whose cluster is gone."""
+    """A Spark session whose cluster was lost."""
 
     def range(self, *_numbers: int) -> None:
         raise RuntimeError("the cluster is gone")
 
 
-def test_a_merge_whose_cluster_is_gone_counts_as_no_partitions_failure(tmp_path: Path) -> None:
+def test_a_lost_cluster_is_charged_to_no_partition_of_a_merge(tmp_path: Path) -> None:
     shop = Shop(tmp_path, merge={"first_day": "2024-05-01", "max_attempts": 1})
     with shop.open() as pipeline:
         shop.land(pipeline, 0, events=5)

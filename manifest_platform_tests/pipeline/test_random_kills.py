@@ -1,4 +1,4 @@
-"""Drains that are killed at any moment, again and again, with either side put back in between: the warehouse ends whole."""
+"""Drains killed repeatedly, with manifest or warehouse restored in between: the warehouse is complete in the end."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ LEASE = {"seconds": 1, "max_attempts": 20}
 
 
 def _set_back(shop: Shop, side: str) -> None:
-    """Puts manifest or warehouse back to the copy of the beginning."""
+    """Restores manifest or warehouse from the first copy."""
     for file in shop.home.glob(f"{side}*"):
         file.unlink()
     for file in (shop.home / "beginning").glob(f"{side}*"):
@@ -28,7 +28,7 @@ def _set_back(shop: Shop, side: str) -> None:
 
 
 def _kill(shop: Shop, after_s: float) -> bool:
-    """Kills a drain some time after it began; False where it had ended before."""
+    """Kills a drain some time after its start. Returns False if it had already ended."""
     process = shop.process(wait=True)
     assert process.stdin and process.stdout
     assert process.stdout.readline() == "ready\n"
@@ -42,7 +42,7 @@ def _kill(shop: Shop, after_s: float) -> bool:
 
 
 def _whole(shop: Shop) -> None:
-    """Drains to the end, as a person would who does what the drain says, and compares with what landed."""
+    """Drains to the end, following the remedies as a person would, and compares the warehouse with the landing."""
     deadline = time.monotonic() + 120
     while time.monotonic() < deadline:
         with shop.open() as pipeline:
@@ -58,8 +58,8 @@ def _whole(shop: Shop) -> None:
 @pytest.mark.long
 @pytest.mark.timeout(1200)
 @pytest.mark.parametrize("seed", range(4))
-def test_a_drain_that_is_killed_at_any_moment_loses_and_doubles_nothing(tmp_path: Path, spark: Any, seed: int) -> None:
-    """200 kills in all, each at a moment of its own."""
+def test_drains_killed_at_any_moment_lose_and_double_nothing(tmp_path: Path, spark: Any, seed: int) -> None:
+    """200 kills in all, each at another moment."""
     shop, chance = Shop(tmp_path, lease=LEASE), random.Random(seed)
     shop.shredded(spark, RUNS)
     (shop.home / "beginning").mkdir()
@@ -71,7 +71,7 @@ def test_a_drain_that_is_killed_at_any_moment_loses_and_doubles_nothing(tmp_path
             killed += 1
         else:
             _whole(shop)
-            _set_back(shop, "warehouse")  # emptied; what the manifest has is to be loaded again
+            _set_back(shop, "warehouse")  # emptied, so everything in the manifest must be loaded again
         if chance.random() < 0.05:
             _set_back(shop, chance.choice(["manifest.db", "warehouse"]))
     _whole(shop)

@@ -1,4 +1,4 @@
-"""A manifest that is put back from a backup knows less than the warehouse: nothing is doubled, and what is late is told."""
+"""A manifest restored from a backup knows less than the warehouse: nothing is doubled, and late items are reported."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from manifest_platform_tests.pipeline.shop import Shop, drained, history, keys, 
 
 
 def back_up(shop: Shop, to: str) -> Path:
-    """A copy of the manifest, which nobody has open."""
+    """Copies the manifest, which no process has open."""
     return Path(shutil.copy(shop.home / "manifest.db", shop.home / to))
 
 
 @pytest.mark.parametrize("late", ["quarantine", "append"])
-def test_what_a_restored_manifest_lets_in_behind_the_warehouse_is_late(
+def test_an_item_that_a_restored_manifest_lets_in_behind_the_warehouse_is_late(
     tmp_path: Path, spark: Any, late: Literal["quarantine", "append"]
 ) -> None:
     shop = Shop(tmp_path, load={"late": late})

@@ -1,4 +1,4 @@
-"""Windows of time from end to end: what the S3 loader lays out by the hour becomes items, once each, whatever comes late."""
+"""Windows from end to end: the hourly files of the S3 loader become items, each file once, even if files come late."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class Zone:
     ahead: timedelta = field(default_factory=timedelta)
 
     def put(self, start: datetime, name: str, data: bytes = b"x\n") -> None:
-        """A file of a window, as the loader writes it."""
+        """Writes a file of a window, as the loader does."""
         path = self.layout
         for word, code in (("{yyyy}", "%Y"), ("{MM}", "%m"), ("{dd}", "%d"), ("{HH}", "%H")):
             path = path.replace(word, f"{start:{code}}")
@@ -51,7 +51,7 @@ class Zone:
         storage.write_bytes(uri, data)
 
     def later(self) -> None:
-        """Time passes until the storage gives another time to what is written."""
+        """Waits until the storage gives new files another time."""
         time.sleep(0.02 if storage.is_local(self.root) else 1.05)
 
     def look(self, everything: bool = True) -> DiscoveryReport:
@@ -59,7 +59,7 @@ class Zone:
             return discover(pipeline, everything)
 
     def settled(self) -> DiscoveryReport:
-        """What is found once all has settled."""
+        """The report of a look after everything has settled."""
         self.ahead += timedelta(days=2)
         return self.look()
 
@@ -110,12 +110,12 @@ def test_a_window_is_registered_once_it_is_over_and_has_settled(zone: Zone) -> N
         assert (again.registered, again.changed, again.known) == ((), (), 1)
 
 
-def test_what_has_not_changed_for_a_day_needs_no_second_look(zone: Zone) -> None:
+def test_a_window_unchanged_for_a_day_needs_no_second_look(zone: Zone) -> None:
     zone.put(NOON, "a.gz")
     assert zone.settled().new == (NOON_NAME,)
 
 
-def test_what_comes_late_into_a_window_is_an_item_of_its_own(zone: Zone) -> None:
+def test_late_files_of_a_window_become_another_item(zone: Zone) -> None:
     zone.put(NOON, "b.gz")
     zone.put(NOON + timedelta(hours=1), "b.gz")
     zone.settled()
@@ -142,7 +142,7 @@ def test_what_comes_late_into_a_window_is_an_item_of_its_own(zone: Zone) -> None
     assert zone.look().registered == ()
 
 
-def test_a_file_that_is_written_anew_is_told_and_doubles_nothing(zone: Zone) -> None:
+def test_a_rewritten_file_is_reported_and_doubles_nothing(zone: Zone) -> None:
     zone.put(NOON, "a.gz")
     zone.put(NOON, "b.gz")
     zone.settled()
@@ -164,7 +164,7 @@ def test_a_file_that_is_written_anew_is_told_and_doubles_nothing(zone: Zone) -> 
     assert zone.settled().new == (f"{NOON_NAME}-late-1",)
 
 
-def test_what_is_kept_out_of_a_window_stays_out_and_more_is_told(here: Zone) -> None:
+def test_acknowledged_files_stay_out_of_a_window_and_further_files_are_reported(here: Zone) -> None:
     here.put(NOON, "a.gz")
     here.put(NOON, "b.gz")
     here.settled()
@@ -179,8 +179,8 @@ def test_what_is_kept_out_of_a_window_stays_out_and_more_is_told(here: Zone) -> 
     assert (report.changed, report.registered) == ((NOON_NAME,), ()), "nobody can tell whether its rows are loaded"
 
 
-def test_a_file_that_was_written_before_the_cut_but_not_there_is_told(here: Zone) -> None:
-    """S3 shows a file that was uploaded in parts with the time of its begin."""
+def test_a_file_dated_before_the_cut_that_appears_after_it_is_reported(here: Zone) -> None:
+    """S3 gives a file that was uploaded in parts the time at which the upload began."""
     here.put(NOON, "a.gz")
     (file,) = storage.local_path(here.root).rglob("a.gz")
     here.settled()
@@ -192,7 +192,7 @@ def test_a_file_that_was_written_before_the_cut_but_not_there_is_told(here: Zone
     assert (report.changed, report.registered) == ((NOON_NAME,), ())
 
 
-def test_what_is_in_no_window_is_told(zone: Zone) -> None:
+def test_files_outside_every_window_are_reported(zone: Zone) -> None:
     zone.put(NOON, "a.gz")
     storage_name = "run=2024-05-14-12-00-00" if zone.layout == HIVE else "enriched.tsv"
     if storage.is_local(zone.root):
@@ -202,7 +202,7 @@ def test_what_is_in_no_window_is_told(zone: Zone) -> None:
     assert zone.look().unparseable == (storage_name,)
 
 
-def test_a_window_is_named_by_its_folder_too(here: Zone) -> None:
+def test_a_window_can_be_named_by_its_folder(here: Zone) -> None:
     here.put(NOON, "a.gz")
     here.settled()
     with here.shop.open() as pipeline:
@@ -216,7 +216,7 @@ def test_a_window_is_named_by_its_folder_too(here: Zone) -> None:
 # What it costs
 
 
-def test_at_rest_a_look_is_one_request_of_s3_and_asks_the_manifest_nothing(
+def test_a_look_at_rest_costs_one_s3_request_and_no_store_request(
     s3_bucket: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     zone = zone_of(tmp_path, monkeypatch, f"{s3_bucket}/landing")
@@ -239,14 +239,12 @@ def test_at_rest_a_look_is_one_request_of_s3_and_asks_the_manifest_nothing(
 
 
 def move_watermark_to(pipeline: Pipeline, name: str) -> None:
-    """As if all up to an item were loaded."""
+    """Moves the watermark, as if all items up to this item were loaded."""
     moved = pipeline.manifest.state(Application(LOAD)).with_feed(FEED, watermark=pipeline.key(name).position)
     pipeline.manifest.store.transact(NAME, [put_state(Application(LOAD), moved)], name)
 
 
-def test_each_day_every_window_is_compared_a_part_at_each_look(
-    s3_bucket: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_every_window_is_compared_once_a_day_in_parts(s3_bucket: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     zone = zone_of(tmp_path, monkeypatch, f"{s3_bucket}/landing")
     monkeypatch.setattr(discovery, "PART", 3)
     for number in range(30):
@@ -280,7 +278,7 @@ def events(zone: Zone, start: datetime, name: str, seed: int, count: int = 5) ->
     zone.put(start, name, storage.read_bytes(f"{run.uri}/part-00000.tsv"))
 
 
-def test_windows_are_loaded_in_order_each_file_once(here: Zone, spark: Any) -> None:
+def test_windows_are_loaded_in_order_and_each_file_once(here: Zone, spark: Any) -> None:
     events(here, NOON, "b.tsv", 1)
     events(here, NOON + timedelta(hours=1), "a.tsv", 2)
     here.settled()
@@ -331,12 +329,12 @@ def test_status_explain_and_history_know_windows(here: Zone, spark: Any, capsys:
         ({"layout": HIVE, "complete": "marker"}, "allowed with this layout: `complete: settle`"),
     ],
 )
-def test_what_a_layout_may_not_be_is_told_with_its_key(tmp_path: Path, landing: dict[str, str], why: str) -> None:
+def test_an_invalid_layout_is_reported_with_its_key(tmp_path: Path, landing: dict[str, str], why: str) -> None:
     shop = Shop(tmp_path, landing=landing)
     with pytest.raises(config.ConfigError, match=why):
         config.load(shop.config_file)
 
 
-def test_windows_settle_and_little_is_looked_at_where_nothing_else_is_said(tmp_path: Path) -> None:
+def test_windows_settle_and_have_a_short_look_back_by_default(tmp_path: Path) -> None:
     landing = config.load(Shop(tmp_path, landing={"layout": HIVE}).config_file).datasets[NAME].landing
     assert (landing.complete, landing.look_back_days) == ("settle", 0.25)

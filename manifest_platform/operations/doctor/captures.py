@@ -1,7 +1,7 @@
 """Capture attempts in the landing that no record names: folders of captures that were killed or that lost a race.
 
 Belongs here: finding them. A folder that a record of an item names is never touched, nor a folder that changed within the grace
-time by the storage's own clock, because a capture may still write it. A folder below a directory that the manifest does not know
+time by the storage's own clock, because a capture may still write it. A folder below a directory unknown to the manifest
 is only reported: a running capture may be about to register it, or the manifest was restored from an older backup.
 """
 

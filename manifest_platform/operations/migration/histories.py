@@ -52,7 +52,7 @@ class Histories:
 
 @dataclass(frozen=True)
 class Place:
-    """The destination of another manifest's runs: the main feed of a dataset's source, below its landing root.
+    """The place of another manifest's runs: the main feed of a dataset's source, below its landing root.
 
     `source_root`: the folder of the runs as that manifest names it, a URI or a key inside the bucket; empty: the landing root.
     """

@@ -75,7 +75,9 @@ def test_a_waiting_row_that_is_gone_is_found_and_made(shop: Shop, terminal: Term
         assert row
         store.transact("acme", [Delete(sort, row.version)], "gone")
     terminal.run("skip", RUNS[2], "--reason", "nobody misses it", code=1)
-    assert "it waits for shred, and has no row" in " ".join(terminal.follow(Action.EXAMINE, code=1).split())
+    assert "it waits for shred, and the row by which shred would find it is missing" in " ".join(
+        terminal.follow(Action.EXAMINE, code=1).split()
+    )
     terminal.follow(Action.REPAIR)
     terminal.run("skip", RUNS[2], "--reason", "nobody misses it")
 

@@ -33,7 +33,7 @@ def test_what_a_warehouse_that_was_set_back_lacks_is_loaded_again(shop: Shop, te
         assert f"its newest load of feed enriched is {run_name(0)}" in " ".join(terminal.run(asked, code=3).split())
         assert terminal.advised(Action.RECONCILE)
     for number in (1, 2):  # it called the one done and the other ready, as if they could be
-        assert "But load is stopped" in terminal.run("explain", run_name(number))
+        assert "However, load is stopped" in terminal.run("explain", run_name(number))
         assert terminal.advised(Action.RECONCILE)
     assert run_name(1) in terminal.run("warehouse", "reconcile", "--dry-run")
     terminal.run("next", code=3)

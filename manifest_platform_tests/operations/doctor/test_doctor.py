@@ -1,4 +1,4 @@
-"""A whole dataset examined: real objects, a real warehouse, a manifest that may have been put back from a backup."""
+"""The doctor on whole datasets: real objects, a real warehouse, and manifests restored from backups."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ LOADED = ["New", "shred Processing", "shred Processed", "load Processing", "load
 
 @pytest.fixture(scope="module")
 def shredded(spark: Any, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A shop with some runs that are shredded."""
+    """A shop with shredded runs."""
     home = tmp_path_factory.mktemp("shredded") / "shop"
     Shop(home).shredded(spark, RUNS)
     return home
@@ -48,7 +48,7 @@ def shredded(spark: Any, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def shop(shredded: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Shop]:
-    """A copy of that shop, at the same place: its items are known by their URIs."""
+    """A copy of that shop in the same place, because items are identified by their URIs."""
     aside = shredded.with_name("aside")
     shutil.copytree(shredded, aside)
     try:
@@ -85,7 +85,7 @@ def repaired(shop: Shop) -> tuple[list[str], list[tuple[Kind, str]]]:
         return doctor.done, [(one.kind, one.subject) for one in left.findings]
 
 
-def test_nothing_is_found_before_between_and_after_the_loads(shop: Shop) -> None:
+def test_a_healthy_dataset_has_no_findings_before_between_and_after_loads(shop: Shop) -> None:
     assert found(shop) == []
     assert not (shop.home / "warehouse.duckdb").exists(), "to look makes nothing"
     load(shop, 2)
@@ -95,7 +95,7 @@ def test_nothing_is_found_before_between_and_after_the_loads(shop: Shop) -> None
     assert repaired(shop) == ([], [])
 
 
-def test_a_manifest_put_back_from_a_backup_is_brought_up_to_the_ledger(shop: Shop) -> None:
+def test_repair_brings_a_restored_manifest_up_to_the_ledger(shop: Shop) -> None:
     load(shop, 1)
     backup = back_up(shop)
     load(shop)
@@ -121,7 +121,7 @@ def test_a_manifest_put_back_from_a_backup_is_brought_up_to_the_ledger(shop: Sho
     assert (shop.seen.rows, shop.seen.ledger) == (seen.rows, seen.ledger)
 
 
-def test_what_the_ledger_is_not_at_yet_stays_to_be_loaded(shop: Shop) -> None:
+def test_repair_leaves_items_beyond_the_ledger_to_be_loaded(shop: Shop) -> None:
     load(shop, 1)
     backup = back_up(shop)
     load(shop, 1)
@@ -135,7 +135,7 @@ def test_what_the_ledger_is_not_at_yet_stays_to_be_loaded(shop: Shop) -> None:
     assert shop.seen.ledger == [(name, False) for name in run_names(*range(RUNS))]
 
 
-def test_what_a_restored_manifest_would_load_behind_the_ledger_is_late(shop: Shop) -> None:
+def test_items_that_a_restored_manifest_would_load_behind_the_ledger_are_marked_late(shop: Shop) -> None:
     backup = back_up(shop)
     with shop.open() as pipeline:
         pipeline.manifest.skip(keys(pipeline, 1)[0], "not needed", LOAD)
@@ -155,7 +155,7 @@ def test_what_a_restored_manifest_would_load_behind_the_ledger_is_late(shop: Sho
     assert found(shop) == []
 
 
-def test_an_item_that_was_appended_late_after_the_backup(tmp_path: Path, spark: Any) -> None:
+def test_repair_records_an_item_that_was_appended_late_after_the_backup(tmp_path: Path, spark: Any) -> None:
     shop = Shop(tmp_path / "shop")
     with shop.open() as pipeline:
         shop.land(pipeline, 1)
@@ -183,7 +183,7 @@ def fail_next(shop: Shop) -> None:
         pipeline.manifest.fail(claim, Failure(FailureKind.PERMANENT, "no such column"))
 
 
-def test_an_item_that_failed_in_the_backup_and_was_loaded_later(shop: Shop) -> None:
+def test_repair_resolves_an_item_that_failed_before_the_backup_and_was_loaded_after_it(shop: Shop) -> None:
     fail_next(shop)
     backup = back_up(shop)
     with shop.open() as pipeline:
@@ -197,14 +197,14 @@ def test_an_item_that_failed_in_the_backup_and_was_loaded_later(shop: Shop) -> N
         assert history(pipeline, 0)[-3:] == ["load Resolved", "load Processing", "load Processed"]
 
 
-def test_an_item_that_failed_and_was_not_loaded_stays_failed(shop: Shop) -> None:
+def test_repair_leaves_an_item_failed_that_was_not_loaded(shop: Shop) -> None:
     fail_next(shop)
     assert repaired(shop) == ([], [])
     with shop.open() as pipeline:
         assert history(pipeline, 0)[-1] == "load Failed permanent"
 
 
-def test_an_item_that_failed_and_was_passed_over_later_waits_for_a_person(shop: Shop) -> None:
+def test_repair_stops_at_a_failed_item_that_was_skipped_after_the_backup(shop: Shop) -> None:
     fail_next(shop)
     backup = back_up(shop)
     with shop.open() as pipeline:
@@ -221,7 +221,7 @@ def test_an_item_that_failed_and_was_passed_over_later_waits_for_a_person(shop: 
         assert history(pipeline, 0)[-1] == "load Failed permanent"
 
 
-def test_a_backup_from_before_the_runs_were_discovered(shop: Shop, spark: Any) -> None:
+def test_repair_discovers_directories_that_a_restored_manifest_does_not_know(shop: Shop, spark: Any) -> None:
     load(shop)
     for file in shop.home.glob("manifest.db*"):
         file.unlink()
@@ -243,7 +243,7 @@ def test_a_backup_from_before_the_runs_were_discovered(shop: Shop, spark: Any) -
 
 
 @pytest.mark.parametrize("first", ["drain", "doctor"])
-def test_a_backup_of_some_time_ago_comes_to_rest(tmp_path: Path, spark: Any, first: str) -> None:
+def test_repair_and_drain_bring_an_old_backup_up_to_date(tmp_path: Path, spark: Any, first: str) -> None:
     shop = Shop(tmp_path / "shop")
     shop.shredded(spark, 5)
     load(shop, 2)
@@ -274,7 +274,7 @@ def test_a_backup_of_some_time_ago_comes_to_rest(tmp_path: Path, spark: Any, fir
         assert all(history(pipeline, number)[-1] == "load Processed" for number in range(10))
 
 
-def test_a_ledger_that_lacks_what_was_recorded(shop: Shop) -> None:
+def test_an_item_that_is_recorded_and_absent_from_the_ledger_is_found(shop: Shop) -> None:
     load(shop)
     warehouse = DuckDB(shop.home / "warehouse.duckdb")
     ledger = warehouse.qualified("manifest_platform", "ledger")
@@ -292,7 +292,7 @@ def test_a_ledger_that_lacks_what_was_recorded(shop: Shop) -> None:
     assert found(shop, warehouse=False) == []
 
 
-def test_what_was_imported_as_loaded_is_not_looked_for_in_the_ledger(shop: Shop) -> None:
+def test_imported_loads_are_not_expected_in_the_ledger(shop: Shop) -> None:
     with shop.open() as pipeline:
         item = pipeline.manifest.item(keys(pipeline, 0)[0])
         opened = append(item, State.PROCESSING, Application(LOAD), Stamp("import"), previous=item.records[0].record_id)
@@ -303,7 +303,7 @@ def test_what_was_imported_as_loaded_is_not_looked_for_in_the_ledger(shop: Shop)
     assert repaired(shop)[1] == []
 
 
-def test_archived_items_are_examined_as_if_still_there(shop: Shop) -> None:
+def test_archived_items_are_examined_like_others(shop: Shop) -> None:
     load(shop)
     place = f"file://{shop.home / 'archive'}"
     with shop.open() as pipeline:
@@ -342,7 +342,7 @@ def test_a_dead_claim_is_settled_as_a_drain_does(shop: Shop, point: str, monkeyp
     assert shop.doubled_events == []
 
 
-def test_a_shredder_that_died_is_found_and_its_item_shredded_again(shop: Shop, spark: Any) -> None:
+def test_the_claim_of_a_dead_shredder_is_ended_and_its_item_shredded_again(shop: Shop, spark: Any) -> None:
     with shop.open() as pipeline:
         [key] = shop.land(pipeline, RUNS)
         with pipeline.lease(FEED, SHRED) as lease:
@@ -363,7 +363,7 @@ def attempt(shop: Shop, run: str, name: str, age: timedelta) -> Path:
     return folder.parent
 
 
-def test_objects_that_nothing_names_are_found_and_removed_after_the_grace_time(shop: Shop) -> None:
+def test_unnamed_objects_are_found_and_removed_after_the_grace_time(shop: Shop) -> None:
     day = timedelta(hours=25)
     before = set((shop.home / "shredded").rglob("*.parquet"))
     died = attempt(shop, run_name(0), "died", day)
@@ -403,7 +403,7 @@ def test_objects_that_nothing_names_are_found_and_removed_after_the_grace_time(s
             pipeline.manifest.complete(claim, Payload(OUTPUT, {}))
 
 
-def test_objects_that_a_record_names_by_now_are_not_removed(shop: Shop) -> None:
+def test_objects_that_a_record_names_since_the_examination_are_not_removed(shop: Shop) -> None:
     folder = attempt(shop, run_name(2), "sessions-1", timedelta(hours=25))
     with shop.open() as pipeline:
         doctor = Doctor(pipeline)
@@ -443,7 +443,7 @@ def test_nothing_is_removed_while_an_item_cannot_be_read(shop: Shop) -> None:
     assert died.is_dir()
 
 
-def test_nothing_is_removed_that_an_item_damaged_meanwhile_may_name(shop: Shop) -> None:
+def test_nothing_is_removed_if_an_item_was_damaged_since_the_examination(shop: Shop) -> None:
     died = attempt(shop, run_name(1), "died", timedelta(hours=25))
     with shop.open() as pipeline:
         doctor = Doctor(pipeline)
@@ -454,7 +454,7 @@ def test_nothing_is_removed_that_an_item_damaged_meanwhile_may_name(shop: Shop) 
     assert died.is_dir()
 
 
-def test_nothing_is_removed_while_the_manifest_lacks_what_was_loaded(shop: Shop) -> None:
+def test_nothing_is_removed_while_the_manifest_lacks_loaded_items(shop: Shop) -> None:
     load(shop, 1)
     backup = back_up(shop)
     load(shop, 1)
@@ -465,7 +465,7 @@ def test_nothing_is_removed_while_the_manifest_lacks_what_was_loaded(shop: Shop)
     assert died.is_dir()
 
 
-def test_an_empty_store_has_nothing_removed(shop: Shop) -> None:
+def test_nothing_is_removed_if_the_manifest_is_empty(shop: Shop) -> None:
     files = set((shop.home / "shredded").rglob("*.parquet"))
     for file in shop.home.glob("manifest.db*"):
         file.unlink()
@@ -474,14 +474,14 @@ def test_an_empty_store_has_nothing_removed(shop: Shop) -> None:
     assert set((shop.home / "shredded").rglob("*.parquet")) == files
 
 
-def test_a_damaged_item_that_the_ledger_has(shop: Shop) -> None:
+def test_a_damaged_item_is_found_although_the_ledger_has_it(shop: Shop) -> None:
     load(shop)
     damage(shop, 1)
     assert found(shop) == [(Kind.UNREADABLE, run_name(1))]
 
 
 @pytest.mark.parametrize("error", [WarehouseError("no space left"), OSError("no space left")], ids=["foreseen", "not foreseen"])
-def test_what_was_repaired_is_told_also_where_a_later_pass_breaks_off(
+def test_finished_repairs_are_reported_even_if_a_later_pass_fails(
     shop: Shop, error: Exception, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     def broken(*_: Any) -> NoReturn:
@@ -507,7 +507,7 @@ def test_what_was_repaired_is_told_also_where_a_later_pass_breaks_off(
             assert json.loads(told.out) == {"error": {"type": "WarehouseError", "message": "no space left"}, "done": [done]}
 
 
-def test_a_command_of_another_program_is_given_no_options(shop: Shop, capsys: pytest.CaptureFixture[str]) -> None:
+def test_remedies_that_name_another_program_get_no_options(shop: Shop, capsys: pytest.CaptureFixture[str]) -> None:
     with shop.open() as pipeline:
         lease = pipeline.manifest.acquire(FEED, LOAD, "fast clock", timedelta(days=2))
         assert main(["doctor", "--json", "--config", str(shop.config_file)]) == 1
@@ -516,7 +516,7 @@ def test_a_command_of_another_program_is_given_no_options(shop: Shop, capsys: py
     assert finding["command"] == "timedatectl status"
 
 
-def test_a_warehouse_that_somebody_has_open_is_left_unchecked(shop: Shop) -> None:
+def test_a_locked_warehouse_is_reported_as_unchecked(shop: Shop) -> None:
     load(shop)
     path = str(shop.home / "warehouse.duckdb")
     script = f"import duckdb, sys; held = duckdb.connect({path!r}); print(1, flush=True); sys.stdin.read()"
@@ -531,7 +531,7 @@ def test_a_warehouse_that_somebody_has_open_is_left_unchecked(shop: Shop) -> Non
         holder.communicate()
 
 
-def test_the_command_says_what_is_wrong_and_what_it_did(shop: Shop, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_doctor_command_reports_findings_and_repairs(shop: Shop, capsys: pytest.CaptureFixture[str]) -> None:
     options = ("--config", str(shop.config_file))
     load(shop, 1)
     backup = back_up(shop)

@@ -1,4 +1,4 @@
-"""The manifest against its own log: damage is found and mended where that is safe, and none is found where there is none."""
+"""The manifest compared with its log: damage is found, and repaired if that is safe. A healthy manifest has no findings."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ def kinds(of: Manifest) -> list[Kind]:
 
 
 def mended(of: Manifest) -> list[str]:
-    """What repairs that need no sink say they did."""
+    """Does the repairs that need no warehouse, and returns what they report."""
     findings, states = examined(of)
 
     def acquire(feed: str, application: str) -> AbstractContextManager[Lease]:
@@ -99,7 +99,7 @@ def mended(of: Manifest) -> list[str]:
 
 
 def busy_shop(store: Store, **options) -> Manifest:
-    """A shop in which everything has happened that can."""
+    """A shop with items in every state."""
     shop = manifest(store, late="append", **options)
     land(shop, 2, 3, 4, 6, 7, 8)
     for _ in range(3):
@@ -115,7 +115,7 @@ def busy_shop(store: Store, **options) -> Manifest:
     return shop
 
 
-def test_nothing_is_found_where_nothing_is_wrong(store: Store) -> None:
+def test_a_healthy_log_has_no_findings(store: Store) -> None:
     shop = busy_shop(store)
     assert found(shop) == []
     assert_kept(shop)
@@ -127,7 +127,7 @@ def test_an_empty_manifest_is_healthy(store: Store) -> None:
 
 
 @pytest.mark.parametrize("then", ["begun", "cancelled", "loaded", "gone on", "begun again"])
-def test_nothing_is_found_around_full_loads(store: Store, then: str) -> None:
+def test_full_loads_in_any_stage_cause_no_findings(store: Store, then: str) -> None:
     of = vault.vault(store)
     vault.land(of, vault.INCR, 1, 2, 3, 4)
     vault.land(of, vault.LOG, 1, 2)
@@ -162,7 +162,7 @@ def _without_swept(state: StepState) -> StepState:
     return dataclasses.replace(state, feeds={name: feed for name, feed in feeds.items() if feed != FeedState()}, version=0)
 
 
-def test_the_log_alone_is_enough(store: Store) -> None:
+def test_states_are_rebuilt_from_the_log_alone(store: Store) -> None:
     shop = busy_shop(store)
     before = shop.state(LOAD)
     told = [(finding.kind, finding.key) for finding in found(shop)]
@@ -194,7 +194,7 @@ def test_the_log_alone_is_enough(store: Store) -> None:
     ],
     ids=str,
 )
-def test_a_state_that_differs_from_the_log(store: Store, wrong: dict) -> None:
+def test_a_state_that_differs_from_the_log_is_found_and_repaired(store: Store, wrong: dict) -> None:
     shop = busy_shop(store)
     state = shop.state(LOAD)
     set_state(shop, state.with_feed(FEED, **wrong))
@@ -208,7 +208,7 @@ def test_a_state_that_differs_from_the_log(store: Store, wrong: dict) -> None:
     assert_kept(shop)
 
 
-def test_an_epoch_that_the_log_is_beyond(store: Store) -> None:
+def test_an_epoch_older_than_the_log_is_found_and_repaired(store: Store) -> None:
     shop = manifest(store)
     land(shop, 1)
     set_state(shop, dataclasses.replace(shop.state(LOAD), epoch=2))
@@ -220,7 +220,7 @@ def test_an_epoch_that_the_log_is_beyond(store: Store) -> None:
     assert shop.state(LOAD).epoch == 2
 
 
-def test_a_state_that_went_on_meanwhile_is_not_overwritten(store: Store) -> None:
+def test_a_state_that_changed_since_the_examination_is_not_overwritten(store: Store) -> None:
     shop = busy_shop(store)
     set_state(shop, shop.state(LOAD).with_feed(FEED, applied=7))
     _, states = examined(shop)
@@ -229,7 +229,7 @@ def test_a_state_that_went_on_meanwhile_is_not_overwritten(store: Store) -> None
     assert shop.state(LOAD).feed(FEED).applied == 8
 
 
-def test_an_item_that_a_sink_was_past_moves_no_watermark(store: Store) -> None:
+def test_a_late_item_moves_no_watermark(store: Store) -> None:
     shop = manifest(store, late="append")
     land(shop, 1)
     with lease(shop) as held:
@@ -239,7 +239,7 @@ def test_an_item_that_a_sink_was_past_moves_no_watermark(store: Store) -> None:
     assert found(shop) == []
 
 
-def test_an_item_that_was_passed_over_unseen_comes_back(store: Store) -> None:
+def test_an_item_that_was_passed_over_unseen_is_found_and_restored(store: Store) -> None:
     shop = manifest(store)
     land(shop, 1, 3)
     load_next(shop)
@@ -259,7 +259,7 @@ def test_an_item_that_was_passed_over_unseen_comes_back(store: Store) -> None:
     assert_kept(shop)
 
 
-def test_what_is_registered_while_a_watermark_is_raised_is_seen(store: Store) -> None:
+def test_an_item_registered_while_repair_raises_a_watermark_is_seen(store: Store) -> None:
     shop = manifest(store)
     land(shop, 1, 3)
     load_next(shop)
@@ -273,7 +273,7 @@ def test_what_is_registered_while_a_watermark_is_raised_is_seen(store: Store) ->
     assert shop.item(key(2)).is_late_for(LOAD)
 
 
-def test_a_waiting_row_that_is_missing(store: Store) -> None:
+def test_a_missing_waiting_row_is_found_and_written(store: Store) -> None:
     shop = busy_shop(store)
     discover(shop, 9)
     store.transact(shop.dataset, [Delete(pending_key(SHRED, key(9)), 1)], "gone")
@@ -286,7 +286,7 @@ def test_a_waiting_row_that_is_missing(store: Store) -> None:
 
 
 @pytest.mark.parametrize(("number", "why"), [(2, "is done, skipped, failed or not ready"), (99, "is not in the log")])
-def test_a_waiting_row_too_many(store: Store, number: int, why: str) -> None:
+def test_a_surplus_waiting_row_is_found_and_removed(store: Store, number: int, why: str) -> None:
     shop = busy_shop(store)
     store.transact(shop.dataset, [Put(pending_key(SHRED, key(number)), {}, 0)], "stray")
     [finding] = found(shop)
@@ -296,7 +296,7 @@ def test_a_waiting_row_too_many(store: Store, number: int, why: str) -> None:
     assert found(shop) == []
 
 
-def test_a_row_of_what_needs_a_person_that_is_missing(store: Store) -> None:
+def test_a_missing_attention_row_is_found_and_written(store: Store) -> None:
     shop = busy_shop(store)
     discover(shop, 9)
     with lease(shop, SHRED) as held:
@@ -313,7 +313,7 @@ def test_a_row_of_what_needs_a_person_that_is_missing(store: Store) -> None:
     assert_kept(shop)
 
 
-def test_a_row_of_what_needs_nobody(store: Store) -> None:
+def test_a_surplus_attention_row_is_found_and_removed(store: Store) -> None:
     shop = busy_shop(store)
     stray = f"{attention_prefix(LOAD, FEED)}{key(2).position}#failed.1"
     store.transact(shop.dataset, [Put(stray, {}, 0)], "stray")
@@ -323,7 +323,7 @@ def test_a_row_of_what_needs_nobody(store: Store) -> None:
     assert found(shop) == []
 
 
-def test_a_waiting_row_between_two_items(store: Store) -> None:
+def test_a_waiting_row_of_no_item_is_found(store: Store) -> None:
     shop = manifest(store)
     discover(shop, 1, 3)
     store.transact(shop.dataset, [Put(pending_key(SHRED, key(2)), {}, 0)], "stray")
@@ -331,7 +331,7 @@ def test_a_waiting_row_between_two_items(store: Store) -> None:
     assert (finding.kind, finding.key) == (Kind.WAITING_ROW, key(2))
 
 
-def test_a_waiting_row_is_written_only_for_an_item_that_is_as_it_was_read(store: Store) -> None:
+def test_a_waiting_row_is_not_written_if_its_item_changed_meanwhile(store: Store) -> None:
     shop = manifest(store)
     discover(shop, 1)
     store.transact(shop.dataset, [Delete(pending_key(SHRED, key(1)), 1)], "gone")
@@ -345,7 +345,7 @@ def test_a_waiting_row_is_written_only_for_an_item_that_is_as_it_was_read(store:
 
 
 class Meddling:
-    """A store on which somebody does something at some readings of some rows: `at` a `query`, `before get` or `after get`."""
+    """A store that calls `does` when rows with a prefix are read: `at` a `query`, `before get` or `after get`."""
 
     def __init__(self, store: Store, prefix: str, does: Callable[[], object], at: str = "query", times: int = 1):
         self.store, self.prefix, self.does, self.at, self.times = store, prefix, does, at, times
@@ -377,7 +377,7 @@ class Meddling:
         self.store.close()
 
 
-def test_work_that_goes_on_meanwhile_is_no_finding(store: Store) -> None:
+def test_concurrent_work_causes_no_findings(store: Store) -> None:
     shop = manifest(store)
     discover(shop, 1, 2)
     assert found(manifest(Meddling(store, "PENDING#shred", lambda: shred(shop, 1)))) == []
@@ -399,7 +399,7 @@ def test_work_that_goes_on_meanwhile_is_no_finding(store: Store) -> None:
     assert found(manifest(ends)) == []
 
 
-def test_steps_that_never_rest_leave_the_sums_unchecked(store: Store) -> None:
+def test_counters_are_reported_as_unchecked_if_steps_work_during_every_walk(store: Store) -> None:
     shop = manifest(store)
     land(shop, *range(1, 9))
     busy = Meddling(store, "RECORD#", lambda: load_next(shop), times=ATTEMPTS)
@@ -409,7 +409,7 @@ def test_steps_that_never_rest_leave_the_sums_unchecked(store: Store) -> None:
 
 
 @pytest.mark.parametrize("application", [SHRED, LOAD])
-def test_a_dead_claim(store: Store, application: Application) -> None:
+def test_a_dead_claim_is_found_and_ended(store: Store, application: Application) -> None:
     clock = Clock()
     shop = manifest(store, clock=clock)
     land(shop, 1)
@@ -437,7 +437,7 @@ def mended_with(of: Manifest, findings: list[Finding]) -> list[str]:
     return list(end_dead_claims(of, findings, lambda feed, application: of.acquire(feed, application, "doctor", HOUR)))
 
 
-def test_a_claim_without_a_lease_as_an_import_may_have_left(store: Store) -> None:
+def test_a_claim_without_a_lease_is_found_and_ended(store: Store) -> None:
     shop = manifest(store)
     discover(shop, 1)
     stray = record(State.PROCESSING, STRAY, shop.item(key(1)).records[0].record_id, SHRED, sequence=2)
@@ -449,7 +449,7 @@ def test_a_claim_without_a_lease_as_an_import_may_have_left(store: Store) -> Non
     shred(shop, 1)
 
 
-def test_a_claim_of_an_application_that_is_no_step(store: Store) -> None:
+def test_a_claim_of_an_undeclared_step_is_repaired_only_once_it_is_declared(store: Store) -> None:
     shop = manifest(store)
     discover(shop, 1)
     stray = record(State.PROCESSING, STRAY, None, Application("merge"), sequence=2)
@@ -464,7 +464,7 @@ def test_a_claim_of_an_application_that_is_no_step(store: Store) -> None:
     assert found(merging) == []
 
 
-def test_a_step_that_is_declared_later_gets_what_is_there(store: Store) -> None:
+def test_repair_lets_existing_items_wait_for_a_new_step(store: Store) -> None:
     shop = busy_shop(store)
     later = Manifest(store, "shop", {FEED: [*shop.steps(FEED), Step(Application("count"))]}, "test", clock=shop._clock)
     assert set(kinds(later)) == {Kind.WAITING_ROW}
@@ -474,7 +474,7 @@ def test_a_step_that_is_declared_later_gets_what_is_there(store: Store) -> None:
 
 
 @pytest.mark.parametrize(("ahead", "told"), [(61, 1), (60, 0)])
-def test_a_clock_that_is_ahead(store: Store, ahead: int, told: int) -> None:
+def test_records_from_a_clock_that_is_ahead_are_found(store: Store, ahead: int, told: int) -> None:
     clock, fast = Clock(), Clock()
     fast.turn(timedelta(seconds=ahead))
     shop = manifest(store, clock=clock)
@@ -487,14 +487,14 @@ def test_a_clock_that_is_ahead(store: Store, ahead: int, told: int) -> None:
 
 
 @pytest.mark.parametrize(("ahead", "told"), [(61, [Kind.CLOCK]), (60, [])])
-def test_a_lease_that_ends_later_than_any_can(store: Store, ahead: int, told: list[Kind]) -> None:
+def test_a_lease_that_ends_later_than_possible_is_found(store: Store, ahead: int, told: list[Kind]) -> None:
     clock, fast = Clock(), Clock()
     fast.turn(timedelta(seconds=ahead))
     with lease(manifest(store, clock=fast)):
         assert kinds(manifest(store, clock=clock)) == told
 
 
-def test_two_items_with_one_sort_key(store: Store) -> None:
+def test_two_items_with_the_same_sort_key_are_found(store: Store) -> None:
     shop = manifest(store)
     discover(shop, 1, 2)
     register_by_hand(shop, twin(1, "s3://other/run=001/"))
@@ -503,7 +503,7 @@ def test_two_items_with_one_sort_key(store: Store) -> None:
     assert "s3://bucket/enriched/run=001/ and s3://other/run=001/" in finding.cause
 
 
-def test_an_item_that_breaks_the_rules(store: Store) -> None:
+def test_an_item_whose_records_break_the_rules_is_found(store: Store) -> None:
     shop = manifest(store)
     discover(shop, 1, 2)
     stray = record(State.PROCESSED, STRAY, application=SHRED, sequence=2, payload=Payload(OUTPUT, {"rows": "many"}))
@@ -515,7 +515,7 @@ def test_an_item_that_breaks_the_rules(store: Store) -> None:
     assert finding.remedy == Remedy(Action.READ_RECORDS, item="run=001")
 
 
-def test_a_row_that_cannot_be_read_hides_nothing_and_leaves_the_sums_alone(store: Store) -> None:
+def test_an_unreadable_row_hides_no_other_finding_and_no_state_is_rewritten(store: Store) -> None:
     shop = manifest(store)
     land(shop, 1, 2)
     load_next(shop)
@@ -531,7 +531,7 @@ def test_a_row_that_cannot_be_read_hides_nothing_and_leaves_the_sums_alone(store
     assert list(restate(shop, states)) == []
 
 
-def test_a_row_whose_key_names_another_number(store: Store) -> None:
+def test_a_row_whose_key_has_another_sequence_number_is_found(store: Store) -> None:
     shop = manifest(store)
     discover(shop, 1)
     row = store.get(shop.dataset, record_key(key(1), 1))
@@ -547,14 +547,14 @@ def damage(of: Manifest, number: int) -> None:
     of.store.transact(of.dataset, [Put(row.sort, {**row.data, "state": "Lost"}, row.version)], f"damage {number}")
 
 
-def test_a_damaged_item_that_waits_is_found_once(store: Store) -> None:
+def test_a_damaged_waiting_item_is_reported_once(store: Store) -> None:
     shop = manifest(store)
     discover(shop, 1, 2)
     damage(shop, 1)
     assert [(one.kind, one.key) for one in found(shop)] == [(Kind.UNREADABLE, key(1))]
 
 
-def test_a_claim_that_is_damaged_while_it_is_looked_at(store: Store) -> None:
+def test_a_claim_that_is_damaged_during_the_examination_is_reported(store: Store) -> None:
     shop = manifest(store)
     discover(shop, 1)
     held = lease(shop, SHRED)
@@ -569,7 +569,7 @@ def test_a_claim_that_is_damaged_while_it_is_looked_at(store: Store) -> None:
     [(RowDamaged("a.parquet is gone"), Kind.UNREADABLE), (StoreUnavailable("a.parquet cannot be read now"), Kind.UNCHECKED)],
     ids=["gone", "unavailable"],
 )
-def test_what_the_store_says_of_archived_records_is_the_cause(store: Store, error: Exception, kind: Kind) -> None:
+def test_a_missing_archive_file_is_reported_with_the_error_of_the_store(store: Store, error: Exception, kind: Kind) -> None:
     shop = manifest(store)
     land(shop, 1, 2)
     load_next(shop)
@@ -586,7 +586,7 @@ def test_what_the_store_says_of_archived_records_is_the_cause(store: Store, erro
     assert finding.remedy == Remedy(Action.READ_RECORDS, item=key(1).id)
 
 
-def test_an_import_that_broke_off(store: Store) -> None:
+def test_an_interrupted_import_is_found(store: Store) -> None:
     clock = Clock()
     shop = manifest(store, clock=clock)
     discover(shop, 1)

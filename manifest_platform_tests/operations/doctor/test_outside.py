@@ -26,7 +26,7 @@ LARGE = {"of": "x" * 400_000}
 
 
 class Place:
-    """A vault whose manifest is in DynamoDB, with large data in S3. `now`: the time by every clock of it."""
+    """A vault whose manifest is in DynamoDB, with large data in S3. `now`: the time of all its clocks."""
 
     def __init__(self, home: Path, url: str, overflow: str) -> None:
         self.address, self.objects, self.now = Address.parse(url), ObjectFolder(overflow), NOW
@@ -51,7 +51,7 @@ class Place:
 
     @property
     def stored(self) -> int:
-        """How many objects there are."""
+        """The number of objects."""
         return len(list(self.objects.list("")))
 
     @property
@@ -67,8 +67,8 @@ def place(tmp_path: Path, s3_bucket: str, dynamodb_server: DynamoDbLocal) -> Pla
     return Place(tmp_path, url, f"{s3_bucket}/overflow")
 
 
-def test_an_object_that_no_row_names_goes_when_no_backup_can_name_it(place: Place) -> None:
-    """It was written long before, so that its age says nothing of when it was named last."""
+def test_an_unnamed_object_is_removed_once_no_backup_can_name_it(place: Place) -> None:
+    """The object is old, but its age does not tell when it was last named."""
     place.transact(Put("kept", LARGE, ABSENT), Put("left", {**LARGE, "more": 1}, ABSENT))
     assert (place.found(), place.stored) == ([], 2)
     place.now += timedelta(days=300)
@@ -89,8 +89,8 @@ def test_an_object_that_no_row_names_goes_when_no_backup_can_name_it(place: Plac
         assert row and row.data == LARGE
 
 
-def test_an_object_that_a_row_names_again_is_kept_and_counts_from_anew(place: Place) -> None:
-    """The table was put back to when a row named it."""
+def test_an_object_that_a_row_names_again_is_kept_and_its_time_restarts(place: Place) -> None:
+    """The table is restored to a time at which a row named it."""
     client = open_client(place.address)
     place.transact(Put("back", LARGE, ABSENT))
     key = {"partition": {"S": NAME}, "sort": {"S": "back"}}

@@ -12,13 +12,13 @@ from manifest_platform.manifest.stores.sql import SqlStore
 
 @pytest.fixture
 def reopen(tmp_path: Path) -> Callable[[], Store]:
-    """Opens the same SQLite store once more, as another process would."""
+    """Opens the same SQLite store again, as another process would."""
     return lambda: SqlStore(f"sqlite:///{tmp_path}/manifest.db")
 
 
 @pytest.fixture
 def store(reopen: Callable[[], Store]) -> Iterator[Store]:
-    """A SQLite store: most of what is tested here rests on the contract alone, which every store holds."""
+    """A SQLite store. Most of these tests depend only on the store's contract."""
     opened = reopen()
     yield opened
     opened.close()
@@ -26,7 +26,7 @@ def store(reopen: Callable[[], Store]) -> Iterator[Store]:
 
 @pytest.fixture
 def any_store(store_url: str) -> Iterator[Store]:
-    """Each of the stores, where all are asked for."""
+    """Each of the stores, if all are requested."""
     opened = open_store(store_url)
     yield opened
     opened.close()

@@ -1,4 +1,4 @@
-"""What the tests of coming over start from: rows of the two tables, as DynamoDB's low-level client gives them."""
+"""Rows of the two source tables for tests of the migration, as DynamoDB's low-level client returns them."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ Row = dict[str, dict[str, Any]]
 
 
 def place(root: str = ROOT, source_root: str = "") -> Place:
-    """Of a dataset of Snowplow runs, below a landing root."""
+    """The source of a dataset of Snowplow runs, with a landing root."""
     parts = {
         "source": "snowplow_enriched",
         "landing": {"root": root},
@@ -69,7 +69,7 @@ def row(
     root: str = ROOT,
     but: dict[str, Attribute] | None = None,
 ) -> Row:
-    """A row of the Processing Manifest; `name` stands for its id, its time follows from it. `but`: what is otherwise."""
+    """A row of the Processing Manifest. Its id and time are derived from `name`. `but`: attributes to replace."""
     at = START + timedelta(minutes=number, seconds=ord(name[-1]) if seconds is None else seconds)
     given: dict[str, Attribute] = {
         "ItemId": {"S": f"{root}/{run(number)}/"},
@@ -108,7 +108,7 @@ def shred_failed(number: int) -> list[Row]:
 
 
 def lost_race(number: int) -> list[Row]:
-    """Two shredders began at once, and both gave way: their Failed records point at nothing, and name their own Processing."""
+    """Two concurrent shredders both gave up: their Failed records point at nothing, and name their own Processing."""
     pairs = [("1", "3"), ("2", "4")]
     rows = added(number)
     for processing, failed in pairs:
@@ -154,7 +154,7 @@ def import_snowflake(into: Manifest, *rows: Row, **options: Any) -> Report:
 
 
 def source_table(dynamodb: DynamoDbLocal, rows: list[Row], *keys: str) -> str:
-    """A table with a hash key, and a range key if there is one, of rows; its name."""
+    """Creates a table of rows with a hash key and optionally a range key, and returns its name."""
     client = boto3.client("dynamodb", region_name=REGION, endpoint_url=dynamodb.endpoint)
     name = f"source-{uuid4().hex[:8]}"
     client.create_table(

@@ -1,4 +1,4 @@
-"""The commands over real tables: read page by page from DynamoDB Local, imported, viewed."""
+"""The import and view commands on real tables, read page by page from DynamoDB Local."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ Call = Callable[..., tuple[int, dict[str, Any], str]]
 
 @pytest.fixture
 def table(dynamodb: DynamoDbLocal) -> Tables:
-    """Makes a table with a hash key, and a range key if there is one, of rows; gives its name."""
+    """Creates a table of rows with a hash key and optionally a range key, and returns its name."""
     return lambda rows, *keys: source_table(dynamodb, rows, *keys)
 
 
@@ -53,7 +53,7 @@ def file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.fixture
 def call(dynamodb: DynamoDbLocal, file: Path, capsys: pytest.CaptureFixture[str]) -> Call:
-    """Runs an import against the server, with --json; gives exit code, document, stderr."""
+    """Runs an import against the server with --json, and returns exit code, document and stderr."""
 
     def _call(*arguments: str) -> tuple[int, dict[str, Any], str]:
         code = main([*arguments, "--json"])
@@ -68,7 +68,7 @@ def where(dynamodb: DynamoDbLocal) -> list[str]:
     return ["--region", REGION, "--endpoint", dynamodb.endpoint]
 
 
-def test_a_table_larger_than_a_page_is_read_whole(dynamodb: DynamoDbLocal, table: Tables) -> None:
+def test_a_table_of_several_pages_is_read_completely(dynamodb: DynamoDbLocal, table: Tables) -> None:
     long = {"L": [{"S": "contexts_" + "x" * 900}] * 60}
     name = table([snowflake_row(number, "PROCESSED", but={"ShredTypes": long}) for number in range(40)], "RunId")
     source = ForeignTable(name, REGION, endpoint=dynamodb.endpoint)
@@ -107,7 +107,7 @@ def test_an_import_without_problems_says_so_by_its_exit_code(table: Tables, call
     assert (code, report["unchanged"], report["records"]) == (4, 2, 0)
 
 
-def test_an_import_that_broke_off_is_dropped_without_its_table(call: Call, where: list[str], file: Path) -> None:
+def test_an_interrupted_import_is_dropped_without_reading_its_table(call: Call, where: list[str], file: Path) -> None:
     with Pipeline(config.load(file), "shop") as pipeline:
         manifest = pipeline.manifest
         manifest.store = BreakingStore(manifest.store, 4)
@@ -120,7 +120,7 @@ def test_an_import_that_broke_off_is_dropped_without_its_table(call: Call, where
     assert main(["import-snowplow", "gone", *where, "--abort"]) != 0
 
 
-def test_the_report_names_what_is_to_be_done(
+def test_the_import_report_names_the_remaining_work(
     table: Tables, file: Path, where: list[str], capsys: pytest.CaptureFixture[str]
 ) -> None:
     rows = [
@@ -194,7 +194,7 @@ def test_a_feed_that_was_worked_on_refuses(table: Tables, call: Call, where: lis
     assert "Import before the first drain, or into a new dataset" in err
 
 
-def test_runs_that_were_loaded_there_count_as_loaded(table: Tables, call: Call, where: list[str], file: Path) -> None:
+def test_runs_loaded_by_the_other_system_count_as_loaded(table: Tables, call: Call, where: list[str], file: Path) -> None:
     call("import-snowflake", table([snowflake_row(1, "LOADED")], "RunId"), *where)
     with Pipeline(config.load(file), "shop") as pipeline:
         [event] = load_chosen(pipeline, [pipeline.key(run(1))])
@@ -209,7 +209,7 @@ def test_the_doctor_finds_nothing_wrong_with_what_was_imported(table: Tables, ca
     assert (code, found["findings"]) == (0, [])
 
 
-def test_a_table_that_is_not_there_is_told(call: Call, where: list[str]) -> None:
+def test_a_missing_table_is_reported(call: Call, where: list[str]) -> None:
     code, failed, _ = call("import-snowplow", "no-such-table", *where)
     assert (code, failed["error"]["type"]) == (1, "SourceError")
     assert "there is no such table; check its name and --region" in failed["error"]["message"]
@@ -219,7 +219,7 @@ def test_a_table_that_is_not_there_is_told(call: Call, where: list[str]) -> None
     ("options", "named"),
     [({"profile": "none-such"}, "none-such"), ({"region": None}, "region"), ({"endpoint": "no url"}, "no url")],
 )
-def test_a_table_that_cannot_be_reached_is_told(dynamodb: DynamoDbLocal, options: dict[str, Any], named: str) -> None:
+def test_an_unreachable_table_is_reported(dynamodb: DynamoDbLocal, options: dict[str, Any], named: str) -> None:
     source = ForeignTable("x", **{"region": REGION, "endpoint": dynamodb.endpoint, **options})
     with pytest.raises(SourceError, match=named) as caught:
         list(source.rows())

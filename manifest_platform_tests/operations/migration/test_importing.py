@@ -1,4 +1,4 @@
-"""Imports into our manifest: what is appended, what follows from it, and what holds wherever an import breaks off."""
+"""Imports into our manifest: the appended records, their consequences, and the guarantees after an interruption."""
 
 from __future__ import annotations
 
@@ -99,10 +99,10 @@ def load_next(of: Manifest) -> str:
     return claim.item.key.name
 
 
-# Going on where the other system stopped
+# Continuing where the other system stopped
 
 
-def test_what_was_loaded_is_done_and_the_rest_is_next(any_store: Store) -> None:
+def test_imported_loads_are_done_and_the_remaining_items_are_next(any_store: Store) -> None:
     here = manifest(any_store)
     report = import_snowplow(here, loaded(1), loaded(2), shredded(3), added(4))
     assert (report.added, report.grown, report.unchanged, report.problems) == (4, 0, 0, [])
@@ -124,7 +124,7 @@ def test_what_was_loaded_is_done_and_the_rest_is_next(any_store: Store) -> None:
     assert_kept(here)
 
 
-def test_the_records_are_the_sources_and_say_where_they_come_from(store: Store) -> None:
+def test_imported_records_equal_the_sources_and_name_their_origin(store: Store) -> None:
     here = manifest(store)
     import_snowplow(here, loaded(1))
     [source] = histories(loaded(1)).items
@@ -136,7 +136,7 @@ def test_the_records_are_the_sources_and_say_where_they_come_from(store: Store) 
     assert kept[-1].author == "operator"
 
 
-def test_runs_of_the_snowflake_loader_go_on_as_well(store: Store) -> None:
+def test_imported_runs_of_the_snowflake_loader_continue_here(store: Store) -> None:
     here = manifest(store)
     import_snowflake(
         here,
@@ -153,7 +153,7 @@ def test_runs_of_the_snowflake_loader_go_on_as_well(store: Store) -> None:
     assert what_is_next(here, LOAD) == "idle"
 
 
-def test_what_failed_waits_for_the_operator(store: Store) -> None:
+def test_imported_failures_wait_for_the_operator(store: Store) -> None:
     here = manifest(store)
     report = import_snowplow(here, loaded(1), shred_failed(2), added(3))
     assert report.failed == [run(2)]
@@ -189,7 +189,7 @@ def test_open_work_blocks_until_it_is_freed(store: Store, by: Application) -> No
     assert_kept(here)
 
 
-def test_what_is_skipped_for_the_shredder_alone_is_told(store: Store) -> None:
+def test_items_skipped_only_for_the_shredder_are_reported_as_undecided(store: Store) -> None:
     here = manifest(store)
     report = import_snowplow(here, [*added(1), row(1, "1", "SKIPPED", "0", SHREDDER)])
     assert report.undecided == [run(1)]
@@ -197,7 +197,7 @@ def test_what_is_skipped_for_the_shredder_alone_is_told(store: Store) -> None:
 
 
 @pytest.mark.parametrize("late", ["append", "quarantine"])
-def test_what_lies_behind_the_watermark_is_late_by_the_policy(any_store: Store, late: Late) -> None:
+def test_imported_items_behind_the_watermark_are_late_according_to_the_policy(any_store: Store, late: Late) -> None:
     here = manifest(any_store, late=late)
     report = import_snowplow(here, loaded(1), shredded(2), loaded(3), added(4))
     assert report.late == [run(2)]
@@ -208,7 +208,7 @@ def test_what_lies_behind_the_watermark_is_late_by_the_policy(any_store: Store, 
     assert what_is_next(here, LOAD) == (f"{run(2)} ready" if late == "append" else f"{run(4)} waiting")
 
 
-def test_discovery_knows_what_was_imported(store: Store) -> None:
+def test_discovery_does_not_register_imported_items_again(store: Store) -> None:
     here = manifest(store)
     import_snowplow(here, loaded(1), [row(2, "1", "PROCESSING")], added(3))
     landed = [Landed(key(number), 1, 1, "checksum") for number in (1, 2, 3, 4)]
@@ -221,7 +221,7 @@ def test_discovery_knows_what_was_imported(store: Store) -> None:
 # Again and again
 
 
-def test_the_same_import_again_appends_nothing(store: Store) -> None:
+def test_a_repeated_import_appends_nothing(store: Store) -> None:
     here = manifest(store)
     rows = [loaded(1), shredded(2), loaded(3), lost_race(4), [*added(5), row(5, "1", "PROCESSING", "0")]]
     import_snowplow(here, *rows, free_open=True)
@@ -237,7 +237,7 @@ def logged(of: Manifest) -> list[Row]:
     return of.store.query(of.dataset, records_prefix(FEED))
 
 
-def test_an_import_brings_what_has_happened_there_since(any_store: Store) -> None:
+def test_a_repeated_import_appends_only_new_records_of_the_source(any_store: Store) -> None:
     here = manifest(any_store)
     import_snowplow(here, loaded(1), shredded(2))
     assert [one.key.name for one in here.waiting(FEED, SHRED.key, 9)[0]] == [run(2)]
@@ -248,7 +248,7 @@ def test_an_import_brings_what_has_happened_there_since(any_store: Store) -> Non
     assert [one.key.name for one in here.waiting(FEED, SHRED.key, 9)[0]] == [run(3)]
 
 
-def test_what_was_late_and_loaded_there_since_is_done(store: Store) -> None:
+def test_a_late_item_that_the_source_loaded_since_is_done(store: Store) -> None:
     here = manifest(store, late="append")
     import_snowplow(here, shredded(1), loaded(2))
     assert here.state(LOAD).feed(FEED).late == 1
@@ -258,7 +258,7 @@ def test_what_was_late_and_loaded_there_since_is_done(store: Store) -> None:
     assert what_is_next(here, LOAD) == "idle"
 
 
-def test_what_was_freed_here_and_ended_there_since_is_done(store: Store) -> None:
+def test_an_item_freed_here_that_the_source_completed_since_is_done(store: Store) -> None:
     here = manifest(store)
     rows = [*shredded(1), row(1, "3", "PROCESSING", "0", LOADER)]
     import_snowplow(here, rows, free_open=True)
@@ -269,7 +269,7 @@ def test_what_was_freed_here_and_ended_there_since_is_done(store: Store) -> None
 
 
 @pytest.mark.parametrize("attribute", ["RState", "AppName", "Author", "Timestamp", "PreviousRecordId", "Data"])
-def test_a_record_that_is_another_there_is_told_and_the_item_stays(store: Store, attribute: str) -> None:
+def test_a_record_that_changed_in_the_source_is_reported_and_not_imported(store: Store, attribute: str) -> None:
     here = manifest(store)
     import_snowplow(here, shred_failed(1), added(2))
     before = logged(here)
@@ -290,14 +290,14 @@ def test_a_record_that_is_another_there_is_told_and_the_item_stays(store: Store,
     assert logged(here) == before
 
 
-def test_a_record_that_is_there_no_more_is_told(store: Store) -> None:
+def test_a_record_that_is_gone_from_the_source_is_reported(store: Store) -> None:
     here = manifest(store)
     import_snowplow(here, shredded(1))
     [problem] = import_snowplow(here, added(1)).problems
     assert problem.text == f"record {uid('1 1')} (Processing) was imported, and the source no longer has it"
 
 
-def test_discovery_before_an_import_is_no_hindrance(store: Store) -> None:
+def test_items_can_be_discovered_before_the_import(store: Store) -> None:
     here = manifest(store)
     here.discover(FEED, [Landed(key(number), 1, 1, "checksum") for number in (1, 2)])
     report = import_snowplow(here, loaded(1), added(3))
@@ -307,7 +307,7 @@ def test_discovery_before_an_import_is_no_hindrance(store: Store) -> None:
     assert shred_next(here) == run(2)
 
 
-def test_what_was_archived_here_since_is_known(store: Store, tmp_path: Path) -> None:
+def test_a_repeated_import_recognizes_archived_records(store: Store, tmp_path: Path) -> None:
     here = Manifest(store, "shop", {FEED: steps()}, "operator", read_archived=read_archived)
     import_snowplow(here, loaded(1), loaded(2), loaded(3))
     assert archive(here, FEED, datetime.now(UTC) + MINUTE, str(tmp_path / "archive")).items == 2
@@ -316,7 +316,7 @@ def test_what_was_archived_here_since_is_known(store: Store, tmp_path: Path) -> 
     assert_kept(here)
 
 
-def test_two_sources_add_up(store: Store) -> None:
+def test_two_sources_can_be_imported_into_one_feed(store: Store) -> None:
     here = manifest(store)
     import_snowflake(here, snowflake_row(1, "LOADED"))
     assert import_snowplow(here, loaded(2), added(3)).problems == []
@@ -327,7 +327,7 @@ def test_two_sources_add_up(store: Store) -> None:
 # What is refused
 
 
-def test_a_feed_that_was_worked_on_takes_no_import(store: Store) -> None:
+def test_an_import_into_a_feed_with_own_work_is_refused(store: Store) -> None:
     here = manifest(store)
     import_snowplow(here, added(1), added(2))
     shred_next(here)
@@ -342,7 +342,7 @@ def test_a_feed_that_was_worked_on_takes_no_import(store: Store) -> None:
 
 
 @pytest.mark.parametrize("application", [SHRED, LOAD])
-def test_an_import_waits_for_a_worker_to_let_go(store: Store, application: Application) -> None:
+def test_an_import_is_refused_while_a_worker_holds_the_feed(store: Store, application: Application) -> None:
     here = manifest(store)
     with here.acquire(FEED, application.key, "worker", MINUTE):
         with pytest.raises(LeaseBusy, match="worker"):
@@ -353,7 +353,7 @@ def test_an_import_waits_for_a_worker_to_let_go(store: Store, application: Appli
     assert import_snowplow(here, loaded(1)).added == 1
 
 
-def test_a_full_load_is_waited_for(store: Store) -> None:
+def test_an_import_is_refused_during_a_full_load(store: Store) -> None:
     here = manifest(store)
     state = here.state(LOAD)
     busy = dataclasses.replace(state, mode=Mode.FULL_LOAD, full="2019#x")
@@ -363,7 +363,7 @@ def test_a_full_load_is_waited_for(store: Store) -> None:
 
 
 @pytest.mark.parametrize("error", [StoreUnavailable, KeyboardInterrupt])
-def test_an_import_that_ends_before_it_wrote_anything_lets_go(
+def test_an_import_that_fails_before_its_first_write_releases_the_feed(
     store: Store, monkeypatch: pytest.MonkeyPatch, error: type[BaseException]
 ) -> None:
     here = manifest(store)
@@ -379,7 +379,7 @@ def test_an_import_that_ends_before_it_wrote_anything_lets_go(
         here.acquire(FEED, step.key, "worker", MINUTE).release()
 
 
-def test_a_dry_run_writes_nothing_and_says_the_same(store: Store) -> None:
+def test_a_dry_run_writes_nothing_and_reports_the_same(store: Store) -> None:
     here = manifest(store)
     rows = [loaded(1), shred_failed(2), lost_race(3), [row(4, "0", "NEW", but={"Id": None})]]
     dry = import_snowplow(here, *rows, dry_run=True)
@@ -392,7 +392,7 @@ def test_a_dry_run_writes_nothing_and_says_the_same(store: Store) -> None:
 
 
 class BreakingStore(LossyStore):
-    """A store whose user dies at the n-th transaction: before it happens, or after."""
+    """A store whose user dies before or after its n-th transaction."""
 
     def __init__(self, store: Store, at: int, after: bool = False):
         super().__init__(store, "none", 0)
@@ -410,7 +410,7 @@ ROWS = [loaded(1), shredded(2), loaded(3), added(4), lost_race(5), [*shredded(6)
 TRANSACTIONS = 9
 
 
-def test_the_import_of_these_takes_so_many_transactions(store: Store) -> None:
+def test_the_crash_tests_cover_every_transaction_of_the_import(store: Store) -> None:
     counted = BreakingStore(store, 10_000)
     import_snowplow(manifest(counted), *ROWS)
     assert 10_000 - counted.left == TRANSACTIONS
@@ -418,7 +418,7 @@ def test_the_import_of_these_takes_so_many_transactions(store: Store) -> None:
 
 @pytest.mark.parametrize("after", [False, True])
 @pytest.mark.parametrize("at", range(TRANSACTIONS))
-def test_an_import_that_breaks_off_is_completed_by_the_next(reopen: Callable[[], Store], at: int, after: bool) -> None:
+def test_an_interrupted_import_is_completed_by_the_next(reopen: Callable[[], Store], at: int, after: bool) -> None:
     store = reopen()
     with pytest.raises(KeyboardInterrupt):
         import_snowplow(manifest(BreakingStore(store, at, after)), *ROWS)
@@ -434,7 +434,7 @@ def test_an_import_that_breaks_off_is_completed_by_the_next(reopen: Callable[[],
 
 
 def assert_held(here: Manifest) -> None:
-    """No step can claim anything, for years."""
+    """Asserts that no step can claim anything for years."""
     for step in (SHRED, LOAD):
         lease = here.lease(step, FEED)
         assert lease
@@ -443,7 +443,7 @@ def assert_held(here: Manifest) -> None:
             here.acquire(FEED, step.key, "worker", MINUTE)
 
 
-def test_an_import_that_breaks_off_as_it_lets_go_lets_go_when_the_feed_was_worked_on(store: Store) -> None:
+def test_a_refused_repeat_of_an_import_interrupted_at_its_end_releases_the_leases(store: Store) -> None:
     steps = [Step(SHRED), Step(LOAD, order="strict")]
     with pytest.raises(KeyboardInterrupt):
         import_snowplow(Manifest(BreakingStore(store, 7), "shop", {FEED: steps}, "operator"), loaded(1), added(2))
@@ -456,7 +456,7 @@ def test_an_import_that_breaks_off_as_it_lets_go_lets_go_when_the_feed_was_worke
     assert shred_next(here) == run(1)
 
 
-def test_an_import_that_fails_stays_held_where_one_before_broke_off(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_failed_import_keeps_the_leases_of_an_interrupted_import(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(KeyboardInterrupt):
         import_snowplow(manifest(BreakingStore(store, 4)), *ROWS)
     with monkeypatch.context() as patched:
@@ -466,7 +466,7 @@ def test_an_import_that_fails_stays_held_where_one_before_broke_off(store: Store
     assert_held(manifest(store))
 
 
-def test_of_two_imports_at_once_the_first_stops(store: Store) -> None:
+def test_the_first_of_two_concurrent_imports_stops(store: Store) -> None:
     here = manifest(store)
     second: list[int] = []
 
@@ -483,7 +483,7 @@ def test_of_two_imports_at_once_the_first_stops(store: Store) -> None:
 
 
 class DiscoveringStore(BreakingStore):
-    """A store where discovery registers runs 2, 4, 7 and 9 before the n-th transaction."""
+    """A store on which discovery registers runs 2, 4, 7 and 9 before the n-th transaction."""
 
     def transact(self, partition: str, writes: Sequence[Write], token: str) -> None:
         self.left -= 1
@@ -493,7 +493,7 @@ class DiscoveringStore(BreakingStore):
         self.store.transact(partition, writes, token)
 
 
-def test_what_discovery_registers_meanwhile_is_neither_lost_nor_in_the_way(store: Store) -> None:
+def test_items_that_discovery_registers_during_an_import_are_kept(store: Store) -> None:
     for moment in range(7):
         here = Manifest(store, f"shop{moment}", {FEED: steps()}, "operator")
         importing = Manifest(DiscoveringStore(store, moment), here.dataset, here.feeds, "operator")
@@ -506,7 +506,7 @@ def test_what_discovery_registers_meanwhile_is_neither_lost_nor_in_the_way(store
 
 
 def attempts_at(number: int) -> list[SourceRow]:
-    """140 records, without a New."""
+    """An item of 140 records, without a New."""
     pairs = (
         [
             row(number, f"p{attempt}", "PROCESSING", seconds=2 * attempt),
@@ -517,7 +517,7 @@ def attempts_at(number: int) -> list[SourceRow]:
     return [one for pair in pairs for one in pair]
 
 
-def test_an_item_of_more_records_than_a_transaction_takes(any_store: Store) -> None:
+def test_an_item_with_more_records_than_a_transaction_takes_is_imported(any_store: Store) -> None:
     attempts = attempts_at(1)
     here = manifest(any_store)
     assert import_snowplow(here, attempts, added(2)).records == 141
@@ -529,7 +529,7 @@ def test_an_item_of_more_records_than_a_transaction_takes(any_store: Store) -> N
     assert len(here.history(key(1))) == 146
 
 
-def test_an_item_of_many_records_that_discovery_registers_meanwhile(store: Store) -> None:
+def test_an_item_with_many_records_that_discovery_registers_meanwhile_is_imported(store: Store) -> None:
     importing = manifest(DiscoveringStore(store, 2))
     import_snowplow(importing, attempts_at(2))
     here = manifest(store)
@@ -538,7 +538,7 @@ def test_an_item_of_many_records_that_discovery_registers_meanwhile(store: Store
     assert len(here.history(key(2))) == 141
 
 
-def test_records_larger_together_than_a_transaction_takes(any_store: Store) -> None:
+def test_records_larger_than_a_transaction_are_imported_in_portions(any_store: Store) -> None:
     types = {**SHREDDED, "data": {"shreddedTypes": ["iglu:com.acme/click/jsonschema/1-0-0" * 7] * 1_000}}
     rows = [[*added(number), row(number, "1", "PROCESSING", "0", data=types)] for number in range(20)]
     here = manifest(any_store)
@@ -546,7 +546,7 @@ def test_records_larger_together_than_a_transaction_takes(any_store: Store) -> N
     assert [len(item.records) for item in here.items(FEED)] == [2] * 20
 
 
-def test_a_feed_without_an_ordered_step(store: Store) -> None:
+def test_a_feed_without_an_ordered_step_can_be_imported(store: Store) -> None:
     here = Manifest(store, "shop", {FEED: [Step(SHRED)]}, "operator")
     report = import_snowplow(here, shredded(1), added(2))
     assert report.added == 2
@@ -569,14 +569,14 @@ def test_an_interrupted_import_resumes_though_items_were_registered_since(reopen
 
 
 def kept_rows(store: Store) -> set[str]:
-    """All rows but the leases."""
+    """All rows except leases."""
     return {row.sort for row in store.query("shop", "") if not row.sort.startswith("LEASE#")}
 
 
 @pytest.mark.parametrize("after", [False, True])
 @pytest.mark.parametrize("at", [2, 3, 4, 5, 6])
-def test_a_broken_import_can_be_dropped_and_another_one_made(reopen: Callable[[], Store], at: int, after: bool) -> None:
-    """Only the same source, imported to the end, let the feed go before."""
+def test_an_interrupted_import_can_be_dropped_and_replaced(reopen: Callable[[], Store], at: int, after: bool) -> None:
+    """Without a drop, only a completed import of the same source released the feed."""
     store = reopen()
     here = manifest(store)
     here.discover(FEED, [Landed(key(9), 1, 1, "as-landed")])
@@ -595,7 +595,7 @@ def test_a_broken_import_can_be_dropped_and_another_one_made(reopen: Callable[[]
     store.close()
 
 
-def test_a_drop_that_breaks_off_is_completed_by_the_next(reopen: Callable[[], Store]) -> None:
+def test_an_interrupted_drop_is_completed_by_the_next(reopen: Callable[[], Store]) -> None:
     store = reopen()
     for number in range(4):
         with pytest.raises(KeyboardInterrupt):
@@ -612,8 +612,8 @@ def test_a_drop_that_breaks_off_is_completed_by_the_next(reopen: Callable[[], St
     store.close()
 
 
-def test_who_lives_on_forgets_what_was_dropped(store: Store) -> None:
-    """A sensor that ran took what was gone for known, until its process ended."""
+def test_running_processes_forget_dropped_items(store: Store) -> None:
+    """Without a new identity of the manifest, a running sensor took dropped items for known until its process ended."""
 
     def opened() -> Manifest:
         feeds = {FEED: steps()}
@@ -634,7 +634,7 @@ def test_who_lives_on_forgets_what_was_dropped(store: Store) -> None:
     assert [found.outcome for found in sensor.discover(FEED, again)] == ["new"]
 
 
-def test_only_a_broken_import_is_dropped(store: Store) -> None:
+def test_only_an_interrupted_import_can_be_dropped(store: Store) -> None:
     here = manifest(store)
     import_snowplow(here, *ROWS)
     with pytest.raises(Refused, match="nothing to drop"):

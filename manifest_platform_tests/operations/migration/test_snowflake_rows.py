@@ -19,7 +19,7 @@ ALL = snowflake_row(1, "LOADED")
 
 
 def history(*names: str, to_skip: bool = False) -> list[str]:
-    """What a row with these attributes beyond the first group becomes."""
+    """The history of a row with these attributes besides the first group."""
     row = {**snowflake_row(1, "NEW", to_skip), **{name: ALL[name] for name in names}}
     found = read_snowflake([row], PLACE, LOAD)
     assert len(found.items) + len(found.problems) > 0
@@ -31,21 +31,21 @@ PROCESSED = [*NEW, f"{TRANSFORMER} Processing", f"{TRANSFORMER} Processed"]
 LOADED = [*PROCESSED, "load Processing", "load Processed"]
 
 
-def test_every_combination_of_attributes_is_a_state_or_told() -> None:
+def test_every_combination_of_attributes_is_a_state_or_a_problem() -> None:
     states = {(): NEW, LATER[:3]: PROCESSED, LATER: LOADED}
     for count in range(len(LATER) + 1):
         for names in combinations(LATER, count):
             assert history(*names) == states.get(names, []), names
 
 
-def test_what_is_to_be_skipped_is_skipped_for_all_and_cannot_be_loaded() -> None:
+def test_to_skip_becomes_a_skip_for_all_applications_and_excludes_loaded() -> None:
     skipped = "* Skipped"
     assert sorted(history(to_skip=True)) == sorted([*NEW, skipped])
     assert sorted(history(*LATER[:3], to_skip=True)) == sorted([*PROCESSED, skipped])
     assert history(*LATER, to_skip=True) == []
 
 
-def test_a_skip_holds() -> None:
+def test_a_skip_applies_to_load_and_shred() -> None:
     [item] = read_snowflake([snowflake_row(1, "PROCESSED", to_skip=True)], PLACE, LOAD).items
     skip = item.skipped_for(LOAD)
     assert skip
@@ -53,7 +53,7 @@ def test_a_skip_holds() -> None:
     assert skip.data == {"reason": "ToSkip in the Snowflake Loader's manifest"}
 
 
-def test_a_row_keeps_times_authors_types_and_place() -> None:
+def test_a_history_keeps_times_authors_types_and_output_of_its_row() -> None:
     [item] = read_snowflake([snowflake_row(1, "LOADED")], PLACE, LOAD).items
     new, processing, processed, loading, loaded = item.records
     at = START + timedelta(minutes=1)
@@ -70,7 +70,7 @@ def test_a_row_keeps_times_authors_types_and_place() -> None:
     assert (loaded.previous, loaded.application) == (loading.record_id, Application("load", "0.8.1"))
 
 
-def test_a_run_goes_by_the_same_ids_as_it_goes_on() -> None:
+def test_record_ids_stay_the_same_as_a_run_progresses() -> None:
     def ids(state: str) -> list[str]:
         [item] = read_snowflake([snowflake_row(1, state)], PLACE, LOAD).items
         return [record.record_id for record in item.records]
@@ -81,7 +81,7 @@ def test_a_run_goes_by_the_same_ids_as_it_goes_on() -> None:
     assert not {record.record_id for record in other.records} & set(ids("LOADED"))
 
 
-def test_a_run_that_was_only_added_is_not_in_work() -> None:
+def test_a_run_in_state_new_becomes_new_without_processing() -> None:
     [item] = read_snowflake([snowflake_row(1, "NEW")], PLACE, LOAD).items
     assert item.blocker() is None
     assert [record.state for record in item.records] == [State.NEW]
@@ -106,13 +106,13 @@ def test_a_run_that_was_only_added_is_not_in_work() -> None:
         ("LoadedBy", {"N": "8"}, "LoadedBy must be text (S), and is a number (N)"),
     ],
 )
-def test_a_missing_or_ill_typed_attribute_is_told(name: str, value: dict[str, Any] | None, what: str) -> None:
+def test_a_missing_or_wrongly_typed_attribute_is_reported(name: str, value: dict[str, Any] | None, what: str) -> None:
     run_, problems = read_row(snowflake_row(1, "LOADED", but={name: value}))
     assert run_ is None
     assert problems == [what]
 
 
-def test_all_that_is_wrong_with_a_row_is_told_at_once_and_others_are_read() -> None:
+def test_all_problems_of_a_row_are_reported_together_and_other_rows_are_read() -> None:
     wrong = snowflake_row(1, "LOADED", but={"AddedAt": None, "ToSkip": {"S": "no"}, "SavedTo": {"N": "1"}, "LoadedBy": None})
     found = read_snowflake([wrong, snowflake_row(2, "NEW")], PLACE, LOAD)
     assert [item.key.name for item in found.items] == [run(2)]
@@ -127,7 +127,7 @@ def test_all_that_is_wrong_with_a_row_is_told_at_once_and_others_are_read() -> N
     assert "invalid state: it has ProcessedAt, ShredTypes, SavedTo, LoadedAt" in texts[4]
 
 
-def test_a_set_of_types_is_taken_as_well_and_no_types_too() -> None:
+def test_types_may_be_a_set_or_empty() -> None:
     for value, types in [({"SS": ["b", "a"]}, ("a", "b")), ({"L": []}, ())]:
         found, _ = read_row(snowflake_row(1, "PROCESSED", but={"ShredTypes": value}))
         assert found

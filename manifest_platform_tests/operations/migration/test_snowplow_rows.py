@@ -35,7 +35,7 @@ from manifest_platform_tests.operations.migration.given import (
 
 
 def told(*rows: list[Row]) -> list[str]:
-    """The problems of histories that hold nothing else."""
+    """The problems of histories that contain nothing else."""
     found = histories(*rows)
     assert not found.items
     return [problem.text for problem in found.problems]
@@ -53,13 +53,13 @@ def test_a_row_keeps_ids_times_authors_versions_and_payloads() -> None:
     assert [record.sequence for record in item.records] == [1, 2, 3]
 
 
-def test_milliseconds_are_kept_exactly() -> None:
+def test_timestamps_keep_their_milliseconds() -> None:
     [item] = histories([row(1, "0", "NEW", but={"Timestamp": {"N": "1551398460123"}})]).items
     assert format_time(item.records[0].timestamp) == "2019-03-01T00:01:00.123000Z"
 
 
 @pytest.mark.parametrize("missing", ["ItemId", "Id", "RState", "AppName", "AppVer", "Author", "Timestamp"])
-def test_a_missing_attribute_is_told(missing: str) -> None:
+def test_a_missing_attribute_is_reported(missing: str) -> None:
     [problem] = told([row(1, "0", "NEW", but={missing: None})])
     assert f"{missing} is missing" in problem
 
@@ -88,12 +88,12 @@ def test_a_missing_attribute_is_told(missing: str) -> None:
         ("Data", {"S": '{"schema": "iglu:a/b/jsonschema/1-0-0", "data": []}'}, "Data is not self-describing JSON"),
     ],
 )
-def test_an_ill_typed_attribute_is_told(name: str, value: dict[str, Any], what: str) -> None:
+def test_an_attribute_of_a_wrong_type_is_reported(name: str, value: dict[str, Any], what: str) -> None:
     [problem] = told([row(1, "0", "NEW", but={name: value})])
     assert what in problem
 
 
-def test_all_that_is_wrong_with_a_row_is_told_at_once() -> None:
+def test_all_problems_of_a_row_are_reported_together() -> None:
     but = {"Id": {"S": "one"}, "AppVer": None, "RState": {"S": "OLD"}, "Timestamp": {"S": "x"}, "Data": {"S": "{"}}
     [problem] = told([row(1, "0", "NEW", but=but)])
     for name in ("Id must", "AppVer is", "RState must", "Timestamp must", "Data is"):
@@ -115,7 +115,7 @@ def test_unknown_attributes_are_ignored() -> None:
 # Order
 
 
-def test_records_come_by_time_whatever_the_scan_gives() -> None:
+def test_records_are_ordered_by_time_whatever_the_order_of_the_scan() -> None:
     rows = loaded(1)
     orders = set()
     for seed in range(20):
@@ -125,7 +125,7 @@ def test_records_come_by_time_whatever_the_scan_gives() -> None:
     assert orders == {tuple(uid(f"1 {name}") for name in "01234")}
 
 
-def test_a_record_comes_behind_the_one_it_points_at_at_one_time_and_against_it() -> None:
+def test_a_record_follows_its_previous_record_even_against_the_timestamps() -> None:
     at_once = [
         row(1, "2", "PROCESSED", "1", seconds=0),
         row(1, "1", "PROCESSING", "0", seconds=0),
@@ -141,7 +141,7 @@ def test_a_record_comes_behind_the_one_it_points_at_at_one_time_and_against_it()
         assert [record.record_id for record in item.records] == [uid("1 0"), uid("1 1"), uid("1 2")]
 
 
-def test_a_skip_at_the_time_of_its_new_comes_behind_it() -> None:
+def test_a_skip_with_the_timestamp_of_its_new_follows_it() -> None:
     for name in "abcdefgh":  # ids sort at random
         [item] = histories([row(1, name, "SKIPPED", by=Application("*", "*"), seconds=0), row(1, "0", "NEW", seconds=0)]).items
         assert item.skipped_for(LOAD)
@@ -175,7 +175,7 @@ def test_other_names_can_be_given() -> None:
     assert not item.processed_by(LOAD)
 
 
-def test_of_several_targets_one_must_be_named() -> None:
+def test_several_targets_require_a_choice() -> None:
     one, other = replace(LOADER, instance="target-1"), replace(LOADER, instance="target-2")
     rows = [*loaded(1, one), row(1, "5", "PROCESSING", "0", other), row(1, "6", "PROCESSED", "5", other), *loaded(2, other)]
     with pytest.raises(SeveralTargets, match=r"2 targets.*target-1, target-2"):
@@ -186,7 +186,7 @@ def test_of_several_targets_one_must_be_named() -> None:
     assert second.processed_by(other)
 
 
-def test_one_target_need_not_be_named() -> None:
+def test_a_single_target_requires_no_choice() -> None:
     [item] = histories(loaded(1, replace(LOADER, instance="target-1"))).items
     assert item.processed_by(LOAD)
 
@@ -211,7 +211,7 @@ def test_skips_stop_our_steps(skipped: Application, shred_skips: bool, load_skip
 # Broken items
 
 
-def test_lost_races_are_repaired_and_told() -> None:
+def test_records_of_lost_races_are_repaired_and_reported() -> None:
     found = histories(lost_race(1))
     [item] = found.items
     assert item.problems == []
@@ -247,7 +247,7 @@ def test_a_processing_that_ended_otherwise_lost_no_race() -> None:
     assert len(problems) == 1
 
 
-def test_everything_wrong_with_an_item_is_told() -> None:
+def test_all_problems_of_an_item_are_reported() -> None:
     rows = [*added(1), row(1, "1", "PROCESSED", "9"), row(1, "2", "RESOLVED"), row(1, "3", "PROCESSING", "1", data=lock("x"))]
     found = histories(rows, shredded(2))
     assert len(found.items) == 1
@@ -258,7 +258,7 @@ def test_everything_wrong_with_an_item_is_told() -> None:
     assert "recordId" in found.problems[3].text
 
 
-def test_a_payload_of_an_unknown_schema_is_told_with_what_to_do() -> None:
+def test_a_payload_of_an_unknown_schema_is_reported_with_the_remedy() -> None:
     data = {"schema": "iglu:com.acme/own/jsonschema/1-0-0", "data": {}}
     [problem] = told([*added(1), row(1, "1", "PROCESSING", "0", data=data)])
     assert "iglu:com.acme/own/jsonschema/1-0-0 is not known: put the schema into a folder" in problem
@@ -268,7 +268,7 @@ def test_a_payload_of_an_unknown_schema_is_told_with_what_to_do() -> None:
 
 
 @pytest.mark.parametrize("root", [ROOT, "s3a://shop/enriched/archive", "s3n://shop/enriched/archive/", "enriched/archive"])
-def test_a_folder_is_one_whatever_its_scheme_and_slashes(root: str) -> None:
+def test_folders_are_compared_without_scheme_and_slashes(root: str) -> None:
     [item] = histories([row(1, "0", "NEW", root=root)]).items
     assert item.key.id == f"{ROOT}/{run(1)}"
 
@@ -285,12 +285,12 @@ def test_runs_of_another_folder_become_those_of_the_landing_root() -> None:
     assert item.key.id == f"file:///data/landing/{run(1)}"
 
 
-def test_a_name_that_is_no_runs_is_told() -> None:
+def test_a_name_without_the_form_of_a_run_is_reported() -> None:
     [problem] = told([row(1, "0", "NEW", but={"ItemId": {"S": f"{ROOT}/run=2019-13-01/"}})])
     assert problem == "'run=2019-13-01' is not a run name (run=YYYY-MM-DD-HH-MM-SS)"
 
 
-def test_two_items_that_are_one_here_are_both_left_out() -> None:
+def test_two_source_items_that_map_to_one_item_are_both_left_out() -> None:
     found = histories(added(1), [row(1, "5", "NEW", root="s3a://shop/enriched/archive")], added(2))
     assert [item.key.name for item in found.items] == [run(2)]
     [problem] = found.problems

@@ -1,4 +1,4 @@
-"""Any feed of ours in the layout of the Snowflake Loader's manifest."""
+"""Feeds of ours in the layout of the Snowflake Loader's manifest."""
 
 from __future__ import annotations
 
@@ -47,12 +47,12 @@ def view(of: Manifest) -> list[Run]:
 
 
 def plain(source: Row) -> dict[str, Any]:
-    """A row of the source's table with the types taken off."""
+    """A row of the source's table without its type markers."""
     readers = {"N": int, "S": str, "BOOL": bool, "L": lambda entries: [entry["S"] for entry in entries]}
     return {name: readers[kind](value) for name, attribute in source.items() for kind, value in attribute.items()}
 
 
-def test_what_was_imported_from_the_table_is_seen_as_it_was(store: Store) -> None:
+def test_the_view_of_an_imported_loader_table_equals_the_table(store: Store) -> None:
     sources = [
         snowflake_row(1, "LOADED"),
         snowflake_row(2, "PROCESSED", but={"ShredTypes": {"L": []}}),
@@ -67,7 +67,7 @@ def test_what_was_imported_from_the_table_is_seen_as_it_was(store: Store) -> Non
     assert [one.attributes() for one in reversed(seen)] == [plain(source) for source in sources]
 
 
-def test_what_was_imported_from_the_other_manifest_is_seen_as_well(store: Store) -> None:
+def test_the_view_shows_items_imported_from_the_processing_manifest(store: Store) -> None:
     here = manifest(store)
     import_snowplow(here, loaded(1), shredded(2), added(3), [*added(4), row(4, "1", "SKIPPED", "0", LOADER)])
     skipped, new, processed, done = view(here)
@@ -80,7 +80,7 @@ def test_what_was_imported_from_the_other_manifest_is_seen_as_well(store: Store)
     assert done.added_by == f"{SHREDDER.name}:{SHREDDER.version}:0.1.0"
 
 
-def test_what_failed_there_or_here_is_seen_as_failed_until_it_is_resolved(store: Store) -> None:
+def test_failures_are_shown_as_failed_until_they_are_resolved(store: Store) -> None:
     here = manifest(store)
     import_snowplow(here, shred_failed(1), shredded(2))
     here.discover(FEED, [Landed(key(3), 1, 1, "checksum")])
@@ -99,7 +99,7 @@ def test_what_failed_there_or_here_is_seen_as_failed_until_it_is_resolved(store:
     assert [one.state for one in view(here)] == ["NEW", "PROCESSED", "NEW"]
 
 
-def test_an_application_of_the_users_own_that_failed_makes_no_run_failed(store: Store) -> None:
+def test_a_failure_of_a_users_own_step_does_not_make_a_run_failed(store: Store) -> None:
     here = manifest(store)
     here.discover(FEED, [Landed(key(1), 1, 1, "checksum")])
     with here.acquire(FEED, SHRED.key, "worker", MINUTE) as lease:
@@ -111,7 +111,7 @@ def test_an_application_of_the_users_own_that_failed_makes_no_run_failed(store: 
     assert (row.state, row.shred_types) == ("PROCESSED", ("a", "b"))
 
 
-def test_a_run_of_ours_goes_through_the_states(store: Store) -> None:
+def test_the_view_shows_a_run_as_new_then_processed_then_loaded(store: Store) -> None:
     now = datetime(2026, 1, 1, 12, tzinfo=UTC)
     here = Manifest(store, "shop", manifest(store).feeds, "manifest-platform 1", clock=lambda: now)
     here.discover(FEED, [Landed(key(1), 1, 1, "checksum")])
@@ -134,14 +134,14 @@ def test_a_run_of_ours_goes_through_the_states(store: Store) -> None:
     assert [(one.state, one.attributes()) for one in view(here)] == [("LOADED", done)]
 
 
-def test_an_output_beside_the_steps_makes_no_run_processed(store: Store) -> None:
+def test_an_output_of_a_users_asset_does_not_make_a_run_processed(store: Store) -> None:
     here = manifest(store)
     here.discover(FEED, [Landed(key(1), 1, 1, "checksum")])
     here.commit_output(key(1), Application("dashboard"), Payload(OUTPUT, {}))
     assert [one.state for one in view(here)] == ["NEW"]
 
 
-def test_the_newest_are_seen_without_reading_the_rest(store: Store) -> None:
+def test_the_view_reads_only_the_rows_that_are_taken(store: Store) -> None:
     here = manifest(store)
     keys = [ItemKey(FEED, f"2019-03-{number:04d}", f"s3://shop/run={number}") for number in range(1000)]
     here.discover(FEED, [Landed(one, 1, 1, "checksum") for one in keys])
