@@ -150,7 +150,7 @@ STRIDE = cases(3, 1)
 
 
 @pytest.mark.thorough
-def test_no_lost_answer_makes_a_difference(tmp_path: Path, smooth: tuple[list[tuple], int]) -> None:
+def test_a_lost_answer_makes_no_difference(tmp_path: Path, smooth: tuple[list[tuple], int]) -> None:
     wanted, transactions = smooth
     assert transactions > 40
     for at in range(1, transactions + 1, STRIDE):
@@ -162,7 +162,7 @@ def test_no_lost_answer_makes_a_difference(tmp_path: Path, smooth: tuple[list[tu
 
 
 @pytest.mark.thorough
-def test_no_lost_request_makes_a_difference_once_it_is_repeated(tmp_path: Path, smooth: tuple[list[tuple], int]) -> None:
+def test_a_lost_request_makes_no_difference_once_it_is_repeated(tmp_path: Path, smooth: tuple[list[tuple], int]) -> None:
     wanted, transactions = smooth
     for at in range(1, transactions + 1, STRIDE):
         store = LossyStore(SqlStore(f"sqlite:///{tmp_path}/{at}.db"), "request lost", at)

@@ -92,7 +92,7 @@ def files(place: Path) -> list[Path]:
 # As if still there
 
 
-def test_finished_items_leave_one_row_each_and_are_read_as_before(store: Store, tmp_path: Path) -> None:
+def test_each_finished_item_leaves_one_row_and_is_read_as_before(store: Store, tmp_path: Path) -> None:
     of = loaded(store, 6)
     before = list(of.items(FEED))
     assert archive(of, FEED, LATER, str(tmp_path)) == Archived(5, 24, 1, files(tmp_path)[0].stat().st_size)
@@ -108,7 +108,7 @@ def test_finished_items_leave_one_row_each_and_are_read_as_before(store: Store, 
     assert archive(again, FEED, LATER, str(tmp_path)) == Archived()
 
 
-def test_the_feed_goes_on_behind_what_is_archived(store: Store, tmp_path: Path) -> None:
+def test_the_feed_continues_behind_archived_items(store: Store, tmp_path: Path) -> None:
     of = loaded(store, 4)
     archive(of, FEED, LATER, str(tmp_path))
     land(of, 5)
@@ -150,7 +150,7 @@ def test_every_kind_of_record_comes_back_as_it_was(store: Store, tmp_path: Path)
 # What stays
 
 
-def test_the_newest_item_stays_where_there_is_no_order(store: Store, tmp_path: Path) -> None:
+def test_the_newest_item_of_an_unordered_feed_stays(store: Store, tmp_path: Path) -> None:
     of = Manifest(store, "shop", {FEED: [Step(SHRED)]}, "test", clock=Clock(), read_archived=read_archived)
     land(of, 1, 2, 3)
     assert archive(of, FEED, LATER, str(tmp_path)).items == 2
@@ -174,14 +174,14 @@ def at(number: int, item: Item) -> Item:
     return Item(key(number), tuple(dataclasses.replace(one, item=key(number).id) for one in item.records))
 
 
-def test_an_item_that_all_are_done_with_is_finished() -> None:
+def test_an_item_that_all_steps_have_done_is_finished() -> None:
     assert finished(item_of(*FINISHED))
     assert finished(at(2, item_of(*FINISHED)))
     assert finished(item_of(NEW, *SHREDDED, record(State.SKIPPED, "s")))
     assert finished(item_of(*FINISHED, MARK))
 
 
-def test_an_item_that_the_watermark_has_not_left_behind_stays() -> None:
+def test_an_item_at_or_beyond_the_watermark_stays() -> None:
     swept = STANDING.with_feed(FEED, swept=key(3).position)
     assert not finished(at(3, item_of(*FINISHED)))
     assert not finished(at(3, item_of(*FINISHED)), state=swept)
@@ -202,11 +202,11 @@ def test_an_item_that_the_watermark_has_not_left_behind_stays() -> None:
     ],
     ids=["not loaded", "late", "not shredded", "locked", "failed", "failed and skipped", "invalid"],
 )
-def test_an_item_that_somebody_is_not_done_with_stays(records: list) -> None:
+def test_an_item_that_a_step_has_not_done_stays(records: list) -> None:
     assert not finished(item_of(*records))
 
 
-def test_a_lock_of_an_epoch_that_serves_no_more_keeps_an_item_too() -> None:
+def test_an_open_claim_of_a_superseded_epoch_also_keeps_an_item() -> None:
     state = STANDING.with_feed(FEED, serving_epoch=2, boundary=key(2).position)
     assert finished(item_of(*FINISHED), state=state)
     assert not finished(item_of(NEW, *SHREDDED, LOADED[0]), state=state)
@@ -247,7 +247,7 @@ def test_a_record_that_is_appended_later_takes_the_next_number(store: Store, tmp
     assert archive(of, FEED, LATER, str(tmp_path)).items == 0
 
 
-def test_a_skipped_item_can_be_let_in_again(store: Store, tmp_path: Path) -> None:
+def test_an_archived_skipped_item_can_be_unskipped(store: Store, tmp_path: Path) -> None:
     of = loaded(store, 4)
     archive(of, FEED, LATER, str(tmp_path))
     of.unskip(key(2), "wanted after all")
@@ -323,7 +323,7 @@ def meanwhile(monkeypatch: pytest.MonkeyPatch, act: Callable[[], object]) -> Non
     monkeypatch.setattr(archiving.failpoints, "reach", reach)
 
 
-def test_an_item_that_changes_meanwhile_stays_and_the_others_go(
+def test_an_item_that_changes_meanwhile_stays_and_the_others_are_archived(
     store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     of = loaded(store, 6)
@@ -336,7 +336,7 @@ def test_an_item_that_changes_meanwhile_stays_and_the_others_go(
 
 
 @pytest.mark.every_store
-def test_of_two_runs_at_once_each_item_is_moved_by_one(store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_two_concurrent_runs_move_each_item_once(store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     of = loaded(store, 6)
     items = list(of.items(FEED))
     other: list[Archived] = []
@@ -346,7 +346,7 @@ def test_of_two_runs_at_once_each_item_is_moved_by_one(store: Store, tmp_path: P
     assert list(manifest(store).items(FEED)) == items
 
 
-def test_many_items_go_in_few_transactions_and_in_files_of_a_bounded_size(
+def test_many_items_are_moved_in_few_transactions_and_files_of_bounded_size(
     store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     of = Manifest(store, "shop", {FEED: [Step(SHRED)]}, "test", clock=Clock(), read_archived=read_archived)
@@ -384,7 +384,7 @@ def test_records_that_do_not_read_back_as_they_were_move_nothing(
     assert store.query("shop", "") == before
 
 
-def test_a_file_that_is_gone_or_changed_is_named(store: Store, tmp_path: Path) -> None:
+def test_a_lost_or_changed_file_is_named_in_the_error(store: Store, tmp_path: Path) -> None:
     of = loaded(store, 6)
     archive(of, FEED, LATER, str(tmp_path))
     [file] = files(tmp_path)
@@ -401,7 +401,7 @@ def test_a_file_that_is_gone_or_changed_is_named(store: Store, tmp_path: Path) -
     assert len(of.item(key(1)).records) == 5
 
 
-def test_a_file_without_all_of_an_items_records_is_named(tmp_path: Path) -> None:
+def test_a_file_that_lacks_records_of_an_item_is_named_in_the_error(tmp_path: Path) -> None:
     content = record_files._to_parquet(FEED, [item_of(record(State.NEW, uid("n")))])
     uri = storage.ObjectFolder(tmp_path).put("file.parquet", content)
     checksum = hashlib.sha256(content).hexdigest()
@@ -411,13 +411,13 @@ def test_a_file_without_all_of_an_items_records_is_named(tmp_path: Path) -> None
             read_archived(who, place)
 
 
-def test_a_program_that_cannot_read_the_archive_says_so(store: Store, tmp_path: Path) -> None:
+def test_a_program_that_cannot_read_the_archive_raises_an_error_that_says_so(store: Store, tmp_path: Path) -> None:
     archive(loaded(store, 4), FEED, LATER, str(tmp_path))
     with pytest.raises(Refused, match=r"archived in file:///.*\.parquet, and this program was given no way to read them"):
         given.manifest(store).item(key(1))
 
 
-def test_a_walk_that_leaves_archived_items_out_reads_no_file(store: Store, tmp_path: Path) -> None:
+def test_reading_items_without_archived_ones_reads_no_file(store: Store, tmp_path: Path) -> None:
     of = loaded(store, 6)
     archive(of, FEED, LATER, str(tmp_path))
     files(tmp_path)[0].unlink()
@@ -426,7 +426,7 @@ def test_a_walk_that_leaves_archived_items_out_reads_no_file(store: Store, tmp_p
     assert archive(of, FEED, LATER, str(tmp_path)) == Archived()
 
 
-def test_the_file_is_a_row_a_record_for_anybody_to_query(store: Store, tmp_path: Path) -> None:
+def test_the_file_has_a_queryable_row_for_each_record(store: Store, tmp_path: Path) -> None:
     import duckdb
 
     archive(loaded(store, 4), FEED, LATER, str(tmp_path))
@@ -475,7 +475,7 @@ def shop(tmp_path: Path, store_url: str, store: Store) -> Path:
     return file
 
 
-def test_the_command_moves_what_is_old_and_history_shows_it_as_before(
+def test_the_command_moves_old_items_and_history_shows_them_as_before(
     shop: Path, capsys: pytest.CaptureFixture[str], store: Store
 ) -> None:
     def run(*arguments: str) -> tuple[int, str]:
@@ -502,7 +502,7 @@ def test_the_command_says_how_many_went_where(shop: Path, capsys: pytest.Capture
     assert out.startswith(f"4 items with 20 records moved to {shop.parent}/archived (1 files, ") and out.endswith("kB)\n")
 
 
-def test_nothing_is_archived_that_somebody_may_still_work_by(shop: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_no_item_is_archived_that_a_worker_may_still_work_on(shop: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Who shreds an item for longer, and fails it then, puts the failure where an archived record was."""
     assert cli.main(["archive", "--older-than", "24h", "--config", str(shop)]) == cli.Exit.FAILED
     assert "older than the longest step limit, 24 hours (limits.program_hours)" in capsys.readouterr().err
@@ -512,7 +512,7 @@ def test_nothing_is_archived_that_somebody_may_still_work_by(shop: Path, capsys:
 
 
 @pytest.mark.parametrize("age", ["90", "d", "-1d", "0d", "90 d", "1y", "999999d"])
-def test_an_age_that_is_none_is_refused(age: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_invalid_age_is_refused(age: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.main(["archive", f"--older-than={age}"]) == cli.Exit.WRONG_USE
     assert "write a number and h, d or w, such as 90d" in capsys.readouterr().err
 

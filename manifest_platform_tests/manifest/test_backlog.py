@@ -73,7 +73,7 @@ def test_no_look_reads_a_backlog_to_its_end(store: Store, then: Then) -> None:
         assert all(requests <= MOST_REQUESTS and rows <= MOST_ROWS for requests, rows in taken), (name, taken)
 
 
-def test_what_is_counted_of_a_long_backlog_is_said(store: Store) -> None:
+def test_the_survey_of_a_long_backlog_says_that_its_counts_are_partial(store: Store) -> None:
     of = manifest(store)
     grow(of, FEED, 0, SURVEYED, "new")
     short = of.survey(FEED, "shred")
@@ -84,7 +84,7 @@ def test_what_is_counted_of_a_long_backlog_is_said(store: Store) -> None:
     assert (of.survey(FEED, "load").counts, of.survey(FEED, "load").more) == ({Standing.WAITING: SURVEYED}, True)
 
 
-def test_what_failed_is_counted_up_to_a_bound(store: Store) -> None:
+def test_failed_items_are_counted_up_to_a_bound(store: Store) -> None:
     of = manifest(store)
     grow(of, FEED, 0, ATTENDED + 1, "failed")
     survey = of.survey(FEED, "shred")
@@ -93,7 +93,7 @@ def test_what_failed_is_counted_up_to_a_bound(store: Store) -> None:
     assert survey.verdict.item.key == survey.needed[0].key
 
 
-def test_an_item_that_is_retried_needs_nobody_and_is_told(store: Store) -> None:
+def test_an_item_that_is_retried_needs_no_person_and_is_reported(store: Store) -> None:
     of = manifest(store)
     land(of, 1)
     with lease(of) as held:
@@ -104,7 +104,7 @@ def test_an_item_that_is_retried_needs_nobody_and_is_told(store: Store) -> None:
     assert survey.counts == {Standing.READY: 1}
 
 
-def test_a_failure_behind_thousands_that_wait_is_told(store: Store) -> None:
+def test_a_failure_behind_thousands_of_waiting_items_is_reported(store: Store) -> None:
     of = manifest(store)
     grow(of, FEED, 0, SURVEYED + 10, "new")
     discover(of, 999)

@@ -34,7 +34,7 @@ def test_completions_are_numbered_in_the_order_of_their_commits(store: Store) ->
     assert of.last_commit() == 2
 
 
-def test_many_that_commit_at_once_get_numbers_without_holes(store: Store, reopen: Callable[[], Store]) -> None:
+def test_concurrent_commits_get_numbers_without_gaps(store: Store, reopen: Callable[[], Store]) -> None:
     manifests = [manifest(store), manifest(store), manifest(reopen())]
     of = manifests[0]
     of.discover(FEED, [Landed(key(number), 1, 10, "as-landed") for number in ITEMS])

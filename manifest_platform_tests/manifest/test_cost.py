@@ -94,7 +94,7 @@ def has_a_large_output(shop: Manifest) -> None:
 
 
 @pytest.mark.parametrize("then", [loads, fails_and_loads, fails_for_good, is_skipped, has_a_large_output])
-def test_the_estimate_is_the_price_of_what_was_written(store: Counting, then: Callable[[Manifest], None]) -> None:
+def test_the_estimate_equals_the_price_of_the_writes(store: Counting, then: Callable[[Manifest], None]) -> None:
     shop = manifest(cast(Store, store))
     land(shop, 1)
     load_next(shop)
@@ -108,14 +108,14 @@ def test_the_estimate_is_the_price_of_what_was_written(store: Counting, then: Ca
     assert (told.records, told.rows) == (len(shop.history(key(2))), len([row for row in rows if row.sort[:5] != "LEASE"]))
 
 
-def test_an_item_that_goes_well_is_within_the_budget(store: Counting) -> None:
+def test_an_item_without_failures_is_within_the_budget(store: Counting) -> None:
     shop = manifest(cast(Store, store))
     land(shop, 1)
     load_next(shop)
     assert cost(shop, 1).units.write <= 26
 
 
-def test_what_waits_has_a_row(store: Counting) -> None:
+def test_the_waiting_row_of_an_item_is_counted(store: Counting) -> None:
     shop = manifest(cast(Store, store))
     discover(shop, 1)
     assert (cost(shop, 1).records, cost(shop, 1).rows) == (1, 2)

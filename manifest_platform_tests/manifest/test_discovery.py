@@ -68,7 +68,7 @@ def test_a_directory_is_registered_once_however_often_it_is_seen(store: Store) -
     assert_kept(of, "quarantine")
 
 
-def test_nothing_found_is_nothing_done(store: Store) -> None:
+def test_discovering_nothing_writes_nothing(store: Store) -> None:
     counting = CountingStore(store)
     assert discover(manifest(counting)) == []
     assert (counting.reads, counting.transactions) == (0, 0)
@@ -115,7 +115,7 @@ def test_hundreds_are_registered_in_few_transactions_and_known_ones_cost_nothing
     assert counting.reads == before[0] + 1 and counting.transactions == before[1]
 
 
-def test_batches_stay_within_a_transaction_also_where_all_are_late(store: Store) -> None:
+def test_batches_stay_within_a_transaction_even_if_all_items_are_late(store: Store) -> None:
     sizes: list[int] = []
 
     class Measuring(CountingStore):
@@ -184,7 +184,7 @@ def test_the_watermark_may_not_pass_an_item_while_it_is_being_registered(store: 
 
 
 @pytest.mark.parametrize("late", ["quarantine", "append"])
-def test_a_completion_minds_what_was_discovered_late_at_the_same_time(store: Store, late) -> None:
+def test_a_completion_keeps_the_counters_of_a_concurrent_late_discovery(store: Store, late) -> None:
     counting = CountingStore(store)
     of, other = manifest(counting, late=late), manifest(store, late=late)
     land(of, 2, 4)
@@ -204,7 +204,7 @@ def test_a_completion_minds_what_was_discovered_late_at_the_same_time(store: Sto
     assert_kept(of, late)
 
 
-def test_items_of_one_sort_key_stand_in_order_of_their_ids(store: Store) -> None:
+def test_items_of_one_sort_key_are_in_order_of_their_ids(store: Store) -> None:
     of = manifest(store)
     for name in ("b", "a", "a$"):
         register_by_hand(of, twin(1, f"s3://{name}/"))
@@ -244,7 +244,7 @@ def test_a_run_that_is_known_under_another_uri_is_reported_and_not_registered(
     assert_kept(of, "quarantine")
 
 
-def test_however_many_directories_were_moved_a_look_asks_once_whether_that_was_told(store: Store) -> None:
+def test_a_look_asks_only_once_for_recorded_moves_however_many_directories_were_moved(store: Store) -> None:
     counting = CountingStore(store)
     discover(manifest(store), 1, 2)
     of = manifest(counting)
@@ -255,7 +255,7 @@ def test_however_many_directories_were_moved_a_look_asks_once_whether_that_was_t
     assert (counting.reads, counting.transactions) == (1 + 2, 0)
 
 
-def test_of_new_directories_with_one_sort_key_one_is_registered(store: Store) -> None:
+def test_only_one_of_several_new_directories_with_the_same_sort_key_is_registered(store: Store) -> None:
     of = manifest(store)
     found = of.discover(FEED, [twin(2, ELSEWHERE), landed(2), landed(2)])
     assert [one.outcome for one in found] == ["moved", "new", "known"]
@@ -282,7 +282,7 @@ def test_a_rival_that_registers_the_same_run_under_another_uri_first_is_noticed(
     assert discover(of, 1, 2, 3) == ["known", "moved", "new"]  # noticed as the transaction fails on item 1
 
 
-def test_the_same_directory_in_two_feeds_is_two_items(store: Store) -> None:
+def test_the_same_directory_in_two_feeds_makes_two_items(store: Store) -> None:
     of = Manifest(store, "shop", {"a": steps(), "b": steps()}, "test")
     for feed in ("a", "b"):
         [found] = of.discover(feed, [dataclasses.replace(landed(1), key=dataclasses.replace(key(1), feed=feed))])
@@ -308,7 +308,7 @@ def note(of: Manifest, **looks: str) -> None:
     of.keep_looks(FEED, of.looks(FEED), {name: {"checksum": checksum} for name, checksum in looks.items()})
 
 
-def test_notes_of_incomplete_directories_are_kept_and_a_newer_note_of_another_stays(store: Store) -> None:
+def test_notes_of_incomplete_directories_are_kept_and_another_process_newer_note_stays(store: Store) -> None:
     counting = CountingStore(store)
     of, other = manifest(counting), manifest(store)
     assert of.looks(FEED) == {}
@@ -320,7 +320,7 @@ def test_notes_of_incomplete_directories_are_kept_and_a_newer_note_of_another_st
     assert list(of.items(FEED)) == []
 
 
-def test_only_what_changed_of_the_notes_is_written(store: Store) -> None:
+def test_only_changed_notes_are_written(store: Store) -> None:
     counting = CountingStore(store)
     of = manifest(counting)
     note(of, first="a", second="a")
@@ -334,14 +334,14 @@ def test_only_what_changed_of_the_notes_is_written(store: Store) -> None:
     assert of.looks(FEED) == {}
 
 
-def test_a_note_may_be_of_any_name(store: Store) -> None:
+def test_a_note_accepts_any_directory_name(store: Store) -> None:
     of = manifest(store)
     names = ["run=2024-05-14-12-00-00", "incr/stoptime=202601010015", "a#b", "naïve name", "100%25"]
     note(of, **dict.fromkeys(names, "a"))
     assert sorted(of.looks(FEED)) == sorted(names)
 
 
-def test_the_one_row_of_notes_of_the_release_before_is_read_once_and_dropped(store: Store) -> None:
+def test_an_older_releases_single_row_of_notes_is_converted_once(store: Store) -> None:
     of = manifest(store)
     old = {"run=1": {"checksum": "a"}, "run=2": {"checksum": "b"}}
     store.transact(of.dataset, [Put(f"LOOKS#{FEED}", old, ABSENT, lasting=True)], "first")
@@ -364,7 +364,7 @@ def test_a_store_with_a_largest_row_holds_notes_of_any_number_of_directories(sto
     assert {name: row.data for name, row in of.looks(FEED).items()} == looks
 
 
-def test_what_is_remembered_of_years_is_bounded(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_memory_of_a_process_that_runs_for_years_is_bounded(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     """A sensor's process asks for what lies within its look-back, ever later, and lives as long as nobody ends it."""
     monkeypatch.setattr("manifest_platform.manifest.manifest.KNOWN", 20)
     of = manifest(store)

@@ -81,13 +81,13 @@ def test_a_dump_put_into_an_empty_store_dumps_as_the_same_text(source: Store, st
 
 
 @pytest.mark.every_store
-def test_and_back_from_every_store(store: Store, source: Store) -> None:
+def test_a_dump_of_every_store_can_be_put_into_another(store: Store, source: Store) -> None:
     lines = text(busy(store).store)
     put_dump(source, "shop", lambda: lines)
     assert text(source) == lines
 
 
-def test_full_loads_go_along(store: Store, source: Store) -> None:
+def test_a_dump_includes_full_loads(store: Store, source: Store) -> None:
     of = vault.vault(source)
     vault.land(of, vault.INCR, 1, 2, 3)
     vault.land(of, vault.FULL, 2)
@@ -98,7 +98,7 @@ def test_full_loads_go_along(store: Store, source: Store) -> None:
     vault.load(vault.vault(store), vault.INCR, 3)
 
 
-def test_an_interrupted_import_goes_on(source: Store, store: Store) -> None:
+def test_an_interrupted_import_continues(source: Store, store: Store) -> None:
     shop = manifest(source)
     discover(shop, *range(120))
     lines = text(source)
@@ -126,7 +126,7 @@ class Broken:
         self.store.transact(partition, writes, token)
 
 
-def test_what_differs_is_not_overwritten_and_nothing_is_put(source: Store, store: Store) -> None:
+def test_a_differing_row_stops_the_import_and_nothing_is_put(source: Store, store: Store) -> None:
     shop = manifest(source)
     discover(shop, 1, 2)
     lines = text(source)
@@ -142,7 +142,7 @@ def test_what_differs_is_not_overwritten_and_nothing_is_put(source: Store, store
 
 
 @pytest.mark.parametrize("number", [0, 1, 9])
-def test_a_store_that_has_more_than_the_dump_is_left_alone(source: Store, target: Store, number: int) -> None:
+def test_a_store_with_more_rows_than_the_dump_is_left_unchanged(source: Store, target: Store, number: int) -> None:
     discover(manifest(source), 1, 2)
     lines = text(source)
     discover(manifest(target), number)
@@ -153,7 +153,7 @@ def test_a_store_that_has_more_than_the_dump_is_left_alone(source: Store, target
     ]
 
 
-def test_values_that_are_equal_and_not_the_same_differ(source: Store, target: Store) -> None:
+def test_values_of_different_types_differ_even_if_they_compare_equal(source: Store, target: Store) -> None:
     source.transact("shop", [Put("NOTES#x", {"n": 1}, 0)], "note")
     lines = text(source)
     put_dump(target, "shop", lambda: lines)
@@ -162,7 +162,7 @@ def test_values_that_are_equal_and_not_the_same_differ(source: Store, target: St
             put_dump(target, "shop", lambda other=other: [line.replace('"n":1', f'"n":{other}') for line in lines])
 
 
-def test_what_is_written_meanwhile_ends_the_import(source: Store, target: Store) -> None:
+def test_a_concurrent_write_ends_the_import(source: Store, target: Store) -> None:
     discover(manifest(source), 1)
     lines = text(source)
 
@@ -232,7 +232,7 @@ def test_a_row_that_the_manifest_could_not_have_written_is_refused(
     assert target.query("shop", "") == []
 
 
-def test_a_feeds_log_alone(source: Store, target: Store) -> None:
+def test_a_dump_of_one_feed_has_only_its_log(source: Store, target: Store) -> None:
     shop = busy(source)
     lines = text(source, feed=FEED)
     assert {json.loads(line)["kind"] for line in lines[1:-1]} == {"record"}
@@ -249,7 +249,7 @@ def test_a_dump_has_each_page_once(source: Store, store: Store) -> None:
     assert len(set(lines)) == len(lines)
 
 
-def test_what_is_archived_is_dumped_by_its_place(source: Store, target: Store) -> None:
+def test_archived_records_are_dumped_by_their_location(source: Store, target: Store) -> None:
     shop = manifest(source)
     land(shop, 1)
     load_next(shop)

@@ -99,7 +99,7 @@ def test_only_one_full_load_is_in_progress(store: Store) -> None:
         begin(of, 2)
 
 
-def test_what_is_no_snapshot_cannot_be_begun(store: Store) -> None:
+def test_an_item_that_is_no_snapshot_cannot_be_begun(store: Store) -> None:
     of = vault(store)
     land(of, INCR, 1)
     with pytest.raises(Refused, match="feed incr holds no snapshots"):
@@ -135,7 +135,7 @@ def test_a_worker_of_the_old_epoch_can_no_longer_complete(store: Store) -> None:
     assert counters(of, INCR)["applied"] == 0
 
 
-def test_nothing_of_a_held_feed_is_claimed_even_by_who_asked_before(store: Store) -> None:
+def test_a_held_feed_is_not_claimed_even_on_an_earlier_verdict(store: Store) -> None:
     of = vault(store)
     land(of, INCR, 1)
     land(of, FULL, 1)
@@ -179,7 +179,7 @@ def test_a_full_load_rewinds_what_it_covers_and_nothing_else(store: Store) -> No
     assert counters(of, LOG)["applied"] == 2 and counters(of, FULL)["applied"] == 1
 
 
-def test_failed_and_abandoned_items_of_the_old_epoch_block_no_more(store: Store) -> None:
+def test_failed_and_abandoned_items_of_the_old_epoch_no_longer_block(store: Store) -> None:
     clock = Clock()
     of = vault(store, clock=clock)
     land(of, INCR, 1, 2)
@@ -214,7 +214,7 @@ def test_a_failure_to_shred_blocks_in_every_epoch(store: Store) -> None:
     assert next_of(of, INCR) is Standing.FAILED
 
 
-def test_what_was_late_before_a_full_load_is_in_order_after_it_or_contained(store: Store) -> None:
+def test_late_items_are_in_order_or_contained_after_a_full_load(store: Store) -> None:
     of = vault(store)
     land(of, INCR, 1, 4)
     land(of, FULL, 2)
@@ -227,7 +227,7 @@ def test_what_was_late_before_a_full_load_is_in_order_after_it_or_contained(stor
     load(of, INCR, 3, 4)
 
 
-def test_what_arrives_while_a_full_load_is_in_progress_and_is_contained_in_it_is_superseded(store: Store) -> None:
+def test_an_item_that_arrives_during_the_full_load_that_contains_it_is_superseded(store: Store) -> None:
     of = vault(store)
     land(of, INCR, 3)
     load(of, INCR, 3)
@@ -240,7 +240,7 @@ def test_what_arrives_while_a_full_load_is_in_progress_and_is_contained_in_it_is
 
 
 @pytest.mark.parametrize("late", ["quarantine", "append"])
-def test_what_arrives_at_or_before_the_boundary_later_is_superseded_and_what_arrives_behind_is_late(store: Store, late) -> None:
+def test_a_later_arrival_up_to_the_boundary_is_superseded_and_beyond_it_is_late(store: Store, late) -> None:
     of = vault(store, late=late)
     land(of, FULL, 2)
     load_in_full(of, 2)
@@ -306,7 +306,7 @@ def test_an_item_done_in_an_earlier_epoch_is_appended_once_it_is_late_in_this_on
     assert counters(of, INCR) == refolded(of, INCR) == {"applied": 2, "skipped": 0, "late": 0, "quarantined": 0}
 
 
-def test_a_full_load_closes_a_gap_and_the_chain_goes_on_from_its_boundary(store: Store) -> None:
+def test_a_full_load_closes_a_gap_and_the_chain_continues_from_its_boundary(store: Store) -> None:
     of = vault(store, gap="contiguous")
     land(of, INCR, 1, 3)
     load(of, INCR, 1)
@@ -359,7 +359,7 @@ def test_a_full_load_that_failed_is_resolved_and_loaded(store: Store) -> None:
     assert not is_full_load(of)
 
 
-def test_the_snapshot_in_progress_is_not_skipped_but_cancelled(store: Store) -> None:
+def test_the_snapshot_in_progress_is_not_skipped_but_canceled(store: Store) -> None:
     of = vault(store)
     land(of, FULL, 1)
     begin(of, 1)
@@ -405,7 +405,7 @@ def test_an_entry_of_an_older_epoch_completes_no_full_load(store: Store) -> None
     assert is_full_load(of)
 
 
-def test_a_cancelled_full_load_leaves_everything_as_it_was(store: Store) -> None:
+def test_a_canceled_full_load_leaves_everything_unchanged(store: Store) -> None:
     of = vault(store)
     land(of, INCR, 1, 2)
     land(of, FULL, 1)
@@ -421,7 +421,7 @@ def test_a_cancelled_full_load_leaves_everything_as_it_was(store: Store) -> None
     assert isinstance(of.next(FULL, "load"), Idle)
 
 
-def test_what_the_sink_had_before_a_cancelled_full_load_is_still_adopted(store: Store) -> None:
+def test_a_commit_before_a_canceled_full_load_is_still_adopted_by_a_takeover(store: Store) -> None:
     clock = Clock()
     of = vault(store, clock=clock)
     land(of, INCR, 1, 2)
@@ -441,7 +441,7 @@ def test_what_the_sink_had_before_a_cancelled_full_load_is_still_adopted(store: 
     assert counters(of, INCR) == refolded(of, INCR)
 
 
-def test_cancelling_waits_until_it_is_known_whether_the_snapshot_was_committed(store: Store) -> None:
+def test_canceling_waits_until_it_is_known_whether_the_snapshot_was_committed(store: Store) -> None:
     clock = Clock()
     of = vault(store, clock=clock)
     land(of, FULL, 1)
@@ -460,7 +460,7 @@ def test_cancelling_waits_until_it_is_known_whether_the_snapshot_was_committed(s
     assert not is_full_load(of)
 
 
-def test_a_worker_that_lost_its_lease_neither_cancels_nor_claims_what_was_cancelled(store: Store) -> None:
+def test_a_worker_that_lost_its_lease_neither_cancels_nor_claims_a_canceled_snapshot(store: Store) -> None:
     clock = Clock()
     of = vault(store, clock=clock)
     land(of, FULL, 1)
@@ -527,7 +527,7 @@ def test_a_lost_answer_begins_and_cancels_once(store: Store, fault: str) -> None
         ({"a": [Step(LOAD, order="full")], "b": [Step(LOAD, order="full")]}, "loads snapshots of several feeds"),
     ],
 )
-def test_a_snapshot_step_covers_what_its_application_loads_in_order(store: Store, feeds: dict, problem: str) -> None:
+def test_a_snapshot_step_covers_only_strict_feeds_of_its_application(store: Store, feeds: dict, problem: str) -> None:
     with pytest.raises(ValueError, match=problem):
         Manifest(store, "vault", feeds, "test")
 
@@ -544,7 +544,7 @@ def test_each_instance_of_an_application_has_its_own_epochs(store: Store) -> Non
     assert (of.state(a).epoch, of.state(b).epoch) == (2, 1)
 
 
-def test_what_is_superseded_for_its_own_step_is_resolved_for_another_that_it_stops(store: Store) -> None:
+def test_a_failure_superseded_for_its_own_step_can_be_resolved_for_a_step_that_it_blocks(store: Store) -> None:
     report = Application("report")
     feeds = {
         INCR: [Step(Application("shred")), Step(LOAD, upstream=("shred",), order="strict"), Step(report, upstream=("shred",))],

@@ -125,7 +125,7 @@ REPEATED = [Fault.REQUEST_LOST, Fault.ANSWER_LOST, Fault.THROTTLED, Fault.FAILED
 
 @pytest.mark.thorough
 @pytest.mark.stores("dynamodb")
-def test_what_the_client_repeats_by_itself_makes_no_difference(store: Store, far: Store, proxy: Proxy) -> None:
+def test_an_automatic_repeat_of_the_client_makes_no_difference(store: Store, far: Store, proxy: Proxy) -> None:
     """Each request meets a fault first and is repeated by botocore; so its repeat meets what the first one wrote."""
     wanted = dump(day(store, "smooth", proxy))
     for fault in REPEATED[: cases(2, len(REPEATED))]:
@@ -162,7 +162,7 @@ def test_a_commit_whose_answer_is_lost_makes_no_difference(store: Store, far: St
 
 
 @pytest.mark.stores(*DRIVER)
-def test_a_write_that_happened_is_never_said_not_to_have(store: Store, far: Store, proxy: Proxy) -> None:
+def test_a_write_that_happened_is_never_reported_as_not_written(store: Store, far: Store, proxy: Proxy) -> None:
     writes = [Put("a", {}, ABSENT), Put("b", {}, ABSENT)]
     unknown = 0
     for number in count(1):
@@ -341,7 +341,7 @@ def test_a_request_that_arrives_when_another_has_taken_over_changes_nothing(
 
 
 @pytest.mark.stores(*DRIVER)
-def test_a_worker_whose_heartbeats_fail_is_told_before_its_next_write(store: Store, far: Store, proxy: Proxy) -> None:
+def test_a_worker_whose_heartbeats_fail_learns_it_before_its_next_write(store: Store, far: Store, proxy: Proxy) -> None:
     of = Manifest(Apart(far, "cut off"), "vault", vault(store).feeds, "worker")
     land(of, INCR, 1)
     held = of.acquire(INCR, "load", "worker", timedelta(seconds=1.5))

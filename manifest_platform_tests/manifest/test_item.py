@@ -35,7 +35,7 @@ OTHER_FAILED = record(State.FAILED, "5", None, SHRED)
         ([], None),
     ],
 )
-def test_the_earliest_record_that_nothing_ended_blocks(records: list[Record], blocker: str | None) -> None:
+def test_the_earliest_open_record_blocks(records: list[Record], blocker: str | None) -> None:
     found = item_of(*records).blocker()
     assert (found and found.record_id) == blocker
 
@@ -59,7 +59,7 @@ def test_work_without_an_epoch_counts_in_every_epoch() -> None:
     assert item_of(NEW, WORK, DONE).processed_by(LOAD, 99)
 
 
-def test_the_newest_work_is_the_one_that_counts() -> None:
+def test_only_the_newest_work_counts() -> None:
     again = [record(State.PROCESSING, "3", "0"), record(State.PROCESSED, "4", "3")]
     found = item_of(NEW, WORK, DONE, *again).processed_by(LOAD)
     assert found and found.record_id == "4"
@@ -86,7 +86,7 @@ def app(text: str) -> Application:
         ("load/id1", "load", False),
     ],
 )
-def test_whom_a_skip_stops(skipped: str, asking: str, stopped: bool) -> None:
+def test_a_skip_stops_the_applications_that_it_names(skipped: str, asking: str, stopped: bool) -> None:
     item = item_of(NEW, record(State.SKIPPED, "1", application=app(skipped)))
     assert bool(item.skipped_for(Application(*asking.split("/")[:1], "9", *asking.split("/")[1:]))) == stopped
 
@@ -115,7 +115,7 @@ def test_a_record_that_only_marks_an_item_late_lifts_no_skip() -> None:
         ("other", False),
     ],
 )
-def test_whose_work_counts_for_whom(asking: str, done: bool) -> None:
+def test_work_of_an_application_counts_for_matching_names_and_instances(asking: str, done: bool) -> None:
     item = item_of(
         NEW,
         record(State.PROCESSING, "1", "0", app("transformer")),
@@ -126,7 +126,7 @@ def test_whose_work_counts_for_whom(asking: str, done: bool) -> None:
     assert bool(item.processed_by(app(asking))) == done
 
 
-def test_the_landed_directory_is_the_one_first_seen() -> None:
+def test_the_landed_directory_is_the_directory_first_seen() -> None:
     first = record(State.NEW, "0", payload=landed(1, "first", "a", "b").payload())
     again = record(State.NEW, "1", payload=Payload(REASON, {"reason": "lifted", "late": {"load": 1}}))
     item = item_of(first, again)
@@ -134,7 +134,7 @@ def test_the_landed_directory_is_the_one_first_seen() -> None:
     assert item_of(NEW).landed is None
 
 
-def test_late_is_a_matter_of_one_application_and_one_instance() -> None:
+def test_lateness_is_marked_for_one_application_and_instance() -> None:
     mark = record(State.NEW, "0", payload=landed(1).payload({"load:a": 1}))
     assert item_of(mark).is_late_for(Application("load", instance="a"))
     assert not item_of(mark).is_late_for(Application("load", instance="b"))
@@ -142,7 +142,7 @@ def test_late_is_a_matter_of_one_application_and_one_instance() -> None:
     assert item_of(NEW, record(State.NEW, "1", payload=Payload(REASON, {"late": {"load": 1}}))).is_late_for(LOAD)
 
 
-def test_the_newest_record_that_calls_an_item_late_says_whether_it_is_set_aside() -> None:
+def test_the_newest_late_mark_decides_whether_an_item_is_set_aside() -> None:
     aside = record(State.NEW, "0", payload=landed(1).payload({"load": 1, "load:a": 1}, ["load"]))
     assert item_of(aside).is_late_for(LOAD) and item_of(aside).is_set_aside_for(LOAD)
     assert not item_of(aside).is_set_aside_for(Application("load", instance="a"))
@@ -160,7 +160,7 @@ def attempt(at: int, kind: str, application: Application = LOAD) -> list[Record]
     ]
 
 
-def test_lost_attempts_are_counted_until_a_person_or_a_success_ends_the_row() -> None:
+def test_lost_attempts_are_counted_until_a_success_or_a_persons_resolve() -> None:
     automatic = record(State.RESOLVED, "r1", "f1", payload=Payload(REASON, {"automatic": True}))
     by_hand = record(State.RESOLVED, "r2", "f2", payload=Payload(REASON, {"reason": "go"}))
     row = [NEW, *attempt(1, "lease_expired"), automatic, *attempt(2, "transient")]
@@ -184,7 +184,7 @@ def test_positions_order_as_sort_key_and_then_id(sort: str, id_: str, other_sort
 
 @pytest.mark.parametrize("text", ["", "a#b", "a b", "a!", 'a"', "é", "a\n", "\x7f"])
 @pytest.mark.parametrize("part", range(3))
-def test_text_that_would_break_the_order_is_no_key(text: str, part: int) -> None:
+def test_text_that_would_break_the_order_is_refused_as_a_key(text: str, part: int) -> None:
     parts = ["feed", "sort", "id"]
     parts[part] = text
     with pytest.raises(InvalidKey, match=("feed", "sort key", "item id")[part]):
@@ -198,5 +198,5 @@ def test_the_name_for_people_is_the_last_segment() -> None:
     assert ItemKey("f", "s", "s3://b/app=shop/log/date=2026-01-01").name == "date=2026-01-01"
 
 
-def test_a_directory_that_is_not_late_says_nothing_of_lateness() -> None:
+def test_the_record_of_a_directory_that_is_not_late_has_no_late_marks() -> None:
     assert "late" not in Landed(key(1), 1, 1, "c").payload().data

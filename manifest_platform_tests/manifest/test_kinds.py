@@ -28,7 +28,7 @@ def test_a_mode_as_the_first_release_wrote_it_is_read() -> None:
     assert StepState.from_dict(first, 1).mode is Mode.FULL_LOAD
 
 
-def test_a_mode_of_a_later_release_is_read_and_kept_and_is_none_of_ours() -> None:
+def test_a_mode_of_a_later_release_is_kept_and_equals_no_known_mode() -> None:
     later = {**STORED, "mode": ["PAUSED", NEEDS]}
     state = StepState.from_dict(later, 1)
     assert state.to_dict() == later

@@ -71,7 +71,7 @@ def world(store: Store) -> World:
     return World(store)
 
 
-def test_who_is_second_is_told_who_was_first(world: World) -> None:
+def test_the_second_worker_learns_who_holds_the_lease(world: World) -> None:
     with lease(world.of, holder="host-1"):
         with pytest.raises(LeaseBusy, match="load on feed enriched is held by host-1 until 2026-01-01 01:00:00 UTC") as error:
             lease(world.rival)
@@ -96,7 +96,7 @@ def test_an_expired_lease_is_taken_over_under_a_greater_token(world: World) -> N
         held.heartbeat()
 
 
-def test_a_lease_that_is_given_back_may_be_taken_at_once_and_is_of_no_more_use(world: World) -> None:
+def test_a_lease_that_is_given_back_is_free_immediately_and_useless_to_its_former_holder(world: World) -> None:
     land(world.of, 1)
     with lease(world.of) as given:
         verdict = ready(world.of)
@@ -133,7 +133,7 @@ def test_a_lease_keeps_itself_alive(store: Store) -> None:
         assert not held.lost.is_set()
 
 
-def test_the_thread_of_a_lost_lease_tells_the_worker_and_ends(store: Store, world: World) -> None:
+def test_the_heartbeat_of_a_lost_lease_reports_the_loss_and_ends(store: Store, world: World) -> None:
     held = world.of.acquire(FEED, "load", "worker", timedelta(seconds=0.3))
     world.turn(HOUR)
     taken = lease(world.rival)
@@ -144,7 +144,7 @@ def test_the_thread_of_a_lost_lease_tells_the_worker_and_ends(store: Store, worl
     held.release()
 
 
-def test_a_worker_cut_off_from_the_store_counts_its_lease_as_lost_when_it_ran_out(store: Store) -> None:
+def test_a_worker_cut_off_from_the_store_loses_its_lease_when_it_expires(store: Store) -> None:
     class CutOff(LossyStore):
         cut = False
 
@@ -186,7 +186,7 @@ def test_a_claim_loses_against_a_skip_that_came_first(world: World) -> None:
     assert history(world.of, 1)[-1] == "* Skipped"
 
 
-def test_a_claim_rests_on_the_state_that_chose_the_item(store: Store, world: World) -> None:
+def test_a_claim_is_conditional_on_the_state_that_chose_the_item(store: Store, world: World) -> None:
     land(world.of, 2, 3)
     with lease(world.of) as held:
         verdict = ready(world.of)
@@ -223,7 +223,7 @@ def die_with_a_claim(world: World, number: int = 1):
     return claim
 
 
-def test_a_new_holder_settles_what_the_old_one_left_before_it_claims(world: World) -> None:
+def test_a_new_holder_settles_the_former_holders_item_before_it_claims(world: World) -> None:
     land(world.of, 2)
     claim = die_with_a_claim(world, 2)
     land(world.rival, 1)
@@ -263,7 +263,7 @@ def test_an_abandoned_item_is_retried(world: World) -> None:
     ]
 
 
-def test_an_adopted_item_is_done_in_the_ledgers_epoch_and_the_old_worker_is_told(world: World) -> None:
+def test_an_adopted_item_is_done_in_the_ledgers_epoch_and_the_old_worker_loses_its_claim(world: World) -> None:
     land(world.of, 1)
     claim = die_with_a_claim(world)
     with lease(world.rival) as held:
@@ -294,7 +294,7 @@ def test_only_the_holder_may_settle(store: Store, world: World) -> None:
         assert store.query("shop", "") == before
 
 
-def test_a_worker_whose_lease_ran_out_may_still_complete_what_nobody_settled(world: World) -> None:
+def test_a_worker_whose_lease_expired_may_still_complete_an_unsettled_item(world: World) -> None:
     land(world.of, 1)
     claim = die_with_a_claim(world)
     with lease(world.rival) as held:
@@ -328,7 +328,7 @@ def test_retries_are_bounded_and_then_wait_for_the_operator(store: Store) -> Non
     assert load_next(world.of) == 1
 
 
-def test_a_permanent_failure_is_never_retried_by_itself(world: World) -> None:
+def test_a_permanent_failure_is_never_retried_automatically(world: World) -> None:
     land(world.of, 1)
     with lease(world.of) as held:
         world.of.fail(
@@ -351,7 +351,7 @@ def test_a_claim_ends_once(world: World) -> None:
     assert world.of.state(LOAD).feed(FEED).applied == 1
 
 
-def test_a_completion_goes_through_whatever_was_added_to_the_item_meanwhile(world: World) -> None:
+def test_a_completion_succeeds_whatever_records_were_added_to_the_item_meanwhile(world: World) -> None:
     land(world.of, 5)
     load_next(world.of)
     discover(world.of, 7)
@@ -394,12 +394,12 @@ def test_ending_a_lease_that_is_taken_meanwhile_does_nothing(store: Store, world
         lease(world.rival)
 
 
-def test_ended_leases_stay_counted_where_the_answer_is_lost(store: Store, world: World) -> None:
+def test_ended_leases_are_counted_although_the_answer_is_lost(store: Store, world: World) -> None:
     kill(lease(world.of))
     assert manifest(LossyStore(store, "repeat refused", at=1), author="third").end_leases("run-first") == 1
 
 
-def test_a_token_can_be_raised_above_one_that_the_sink_has_seen(world: World) -> None:
+def test_a_token_can_be_raised_above_the_token_that_the_sink_has_seen(world: World) -> None:
     with lease(world.of) as held:
         held.raise_token(41)
         assert held.token == 42
@@ -454,7 +454,7 @@ def test_a_clock_that_is_wrong_by_an_hour_breaks_nothing(world: World, ahead: ti
     assert_kept(world.of, "quarantine")
 
 
-def test_a_claim_that_was_neither_answered_nor_read_back_is_found_by_the_next_look(store: Store) -> None:
+def test_a_claim_without_an_answer_or_read_back_is_found_by_the_next_reading(store: Store) -> None:
     lossy = LossyStore(store, "deaf", at=0)
     of = manifest(lossy)
     land(of, 1)
@@ -492,7 +492,7 @@ def lose(world: World, held: Lease) -> None:
         held.heartbeat()
 
 
-def test_work_under_a_lost_lease_is_cancelled(world: World) -> None:
+def test_work_under_a_lost_lease_is_canceled(world: World) -> None:
     cancelled = []
     held = lease(world.of)
     with (
@@ -506,12 +506,12 @@ def test_work_under_a_lost_lease_is_cancelled(world: World) -> None:
     held.release()
 
 
-def test_work_fails_as_itself_while_the_lease_is_held(world: World) -> None:
+def test_an_error_of_the_work_is_raised_unchanged_while_the_lease_is_held(world: World) -> None:
     with lease(world.of) as held, pytest.raises(RuntimeError, match="no such column"), held.canceling(lambda: None):
         raise RuntimeError("no such column")
 
 
-def test_work_that_has_ended_is_not_cancelled(world: World) -> None:
+def test_work_that_has_ended_is_not_canceled(world: World) -> None:
     held = lease(world.of)
     with held.canceling(lambda: pytest.fail("cancelled after its end")):
         pass
@@ -527,7 +527,7 @@ def test_no_work_begins_under_a_lost_lease(world: World) -> None:
     held.release()
 
 
-def test_what_cannot_be_cancelled_keeps_nothing_else_from_it(world: World) -> None:
+def test_a_cancel_function_that_fails_does_not_prevent_the_others(world: World) -> None:
     cancelled = []
     held = lease(world.of)
     with pytest.raises(LeaseLost), held.canceling(lambda: 1 / 0), held.canceling(lambda: cancelled.append(1)):
@@ -537,7 +537,7 @@ def test_what_cannot_be_cancelled_keeps_nothing_else_from_it(world: World) -> No
     held.release()
 
 
-def test_a_heartbeat_that_fails_until_the_lease_has_run_out_cancels_the_work(store: Store) -> None:
+def test_a_heartbeat_that_fails_until_the_lease_expires_cancels_the_work(store: Store) -> None:
     of = Manifest(store, "shop", {FEED: steps()}, "first")
     cancelled = threading.Event()
     held = of.acquire(FEED, "load", "worker", timedelta(seconds=0.3))
@@ -576,7 +576,7 @@ def test_work_that_hangs_loses_the_lease_at_its_limit(store: Store) -> None:
     held.release()
 
 
-def test_work_that_began_just_after_it_was_cancelled_is_cancelled_again(store: Store) -> None:
+def test_work_that_began_just_after_it_was_canceled_is_canceled_again(store: Store) -> None:
     of = Manifest(store, "shop", {FEED: steps()}, "first")
     cancelled = threading.Semaphore(0)
     held = of.acquire(FEED, "load", "worker", timedelta(seconds=0.3))
@@ -597,7 +597,7 @@ class Unreachable:
     def close(self) -> None: ...
 
 
-def test_a_lease_that_was_given_back_is_taken_again_without_a_look_at_it(store: Store) -> None:
+def test_a_lease_that_this_process_gave_back_is_taken_again_without_reading_it(store: Store) -> None:
     of = manifest(store)
     lease(of).release()
     before = store.requests
@@ -605,14 +605,14 @@ def test_a_lease_that_was_given_back_is_taken_again_without_a_look_at_it(store: 
     assert store.requests - before == 2
 
 
-def test_a_lease_that_a_fast_clock_gives_back_is_free_at_once(world: World) -> None:
+def test_a_lease_given_back_under_a_fast_clock_is_free_immediately(world: World) -> None:
     """Its end was the local time once, so that everybody else waited for as long as the clock was ahead."""
     world.clock.turn(timedelta(days=2))
     lease(world.of).release()
     assert lease(world.rival).token == 2
 
 
-def test_a_lease_that_a_fast_clock_ends_for_a_dead_run_is_free_at_once(world: World) -> None:
+def test_a_dead_runs_lease_ended_under_a_fast_clock_is_free_immediately(world: World) -> None:
     kill(lease(world.of))
     world.rival_clock.turn(-timedelta(minutes=30))
     state = world.of.lease(LOAD, FEED)
@@ -621,7 +621,7 @@ def test_a_lease_that_a_fast_clock_ends_for_a_dead_run_is_free_at_once(world: Wo
     assert lease(world.rival).token == 2
 
 
-def test_a_lease_that_another_had_meanwhile_is_looked_at(store: Store) -> None:
+def test_a_lease_that_another_worker_had_meanwhile_is_read_again(store: Store) -> None:
     of, other = manifest(store), manifest(store, author="other")
     lease(of).release()
     held = lease(other)
@@ -632,14 +632,14 @@ def test_a_lease_that_another_had_meanwhile_is_looked_at(store: Store) -> None:
         assert taken.token == 3
 
 
-def test_a_lease_that_was_not_given_back_is_looked_at(store: Store) -> None:
+def test_a_lease_that_was_not_given_back_is_read_again(store: Store) -> None:
     of = manifest(store)
     kill(lease(of))
     with pytest.raises(LeaseBusy):
         lease(of)
 
 
-def test_who_settled_an_item_and_lost_the_lease_is_told_so(world: World) -> None:
+def test_a_worker_that_settled_an_item_and_lost_the_lease_gets_lease_lost(world: World) -> None:
     land(world.of, 1)
     dead = lease(world.of)
     claim_next(world.of, dead)
@@ -659,7 +659,7 @@ def test_who_settled_an_item_and_lost_the_lease_is_told_so(world: World) -> None
         world.of.claim(held, [verdict.item], verdict.state)
 
 
-def test_whatever_ends_heartbeats_cancels_the_work_once_the_lease_has_run_out(store: Store) -> None:
+def test_any_error_of_heartbeats_cancels_the_work_once_the_lease_has_expired(store: Store) -> None:
     of = Manifest(store, "shop", {FEED: steps()}, "first")
     cancelled = threading.Event()
     held = of.acquire(FEED, "load", "worker", timedelta(seconds=0.3))

@@ -139,7 +139,7 @@ def test_a_history_without_an_order_is_a_violation(history: list[Call]) -> None:
     assert check(history)
 
 
-def test_a_violation_is_told_by_as_few_calls_as_it_takes() -> None:
+def test_a_violation_is_reported_with_as_few_calls_as_necessary() -> None:
     before = [writes(0, 1, FIRST), reads(2, 3, 0, ONE), writes(4, 5, SECOND)]
     beside = [reads(6, 20, 1, None), reads_all(7, 20, TWO, None, None)]
     stale = reads(8, 9, 0, ONE)
@@ -151,7 +151,7 @@ def test_a_violation_is_told_by_as_few_calls_as_it_takes() -> None:
     ]
 
 
-def test_a_write_that_was_open_when_all_else_was_settled_stays_in_a_violation() -> None:
+def test_an_open_write_stays_in_a_violation_after_all_other_calls_have_returned() -> None:
     slow, impossible = writes(0, 50, SECOND), reads(5, 6, 0, Seen(2, 99))
     found = check([slow, writes(1, 2, FIRST), reads(3, 4, 0, ONE), impossible])
     assert found == Violation(0, Group((ONE, None, None)), (slow, impossible))
@@ -208,7 +208,7 @@ def writes_on(draw: st.DrawFn, versions: Sequence[int]) -> list[Wrote]:
 
 @settings(max_examples=cases(60, 600), deadline=None, derandomize=True)
 @given(histories())
-def test_the_checker_agrees_with_a_trial_of_every_order(history: list[Call]) -> None:
+def test_the_checker_agrees_with_trying_every_order(history: list[Call]) -> None:
     event(f"{len(history)} calls, {'in order' if has_an_order(history) else 'a violation'}")
     found = check(history)
     assert (found is None) == has_an_order(history)
@@ -292,17 +292,17 @@ def sqlite() -> Iterator[Store]:
 
 
 @pytest.mark.parametrize("way", WAYS)
-def test_a_store_that_errs_is_found_out(sqlite: Store, way: str) -> None:
+def test_a_faulty_store_is_detected(sqlite: Store, way: str) -> None:
     found = violations(Erring(sqlite, way), 2_000, groups=10)
     assert found, f"a store that {way} passes"
     print(found[0])  # noqa: T201
 
 
-def test_a_store_that_only_loses_answers_errs_in_nothing(sqlite: Store) -> None:
+def test_a_store_that_only_loses_answers_is_not_faulty(sqlite: Store) -> None:
     assert not violations(Erring(sqlite, "loses answers"), 2_000, groups=10)
 
 
-def test_queries_that_promise_no_more_than_single_rows_may_read_row_by_row(sqlite: Store) -> None:
+def test_queries_that_are_only_consistent_by_row_may_read_row_by_row(sqlite: Store) -> None:
     assert not violations(Erring(sqlite, "queries row by row"), 2_000, groups=10, atomic_queries=False)
 
 
@@ -316,7 +316,7 @@ OPERATIONS = {"sqlite": 100_000, "postgresql": 100_000, "dynamodb": 20_000}
 @pytest.mark.thorough
 @pytest.mark.every_store
 @pytest.mark.timeout(1800)
-def test_what_eight_threads_do_with_a_store_is_linearizable(request: pytest.FixtureRequest, store_url: str) -> None:
+def test_the_history_of_eight_threads_on_a_store_is_linearizable(request: pytest.FixtureRequest, store_url: str) -> None:
     driver = store_url.partition(":")[0]
     store = request.getfixturevalue("sqlite" if driver == "sqlite" else "store")
     operations = OPERATIONS[driver] // SHARE
@@ -339,7 +339,7 @@ class Halting(SqlStore):
 
 
 @pytest.mark.stores("sqlite", "postgresql")
-def test_what_a_check_rests_on_does_not_change_before_the_transaction_is_there_for_all(store: Store, store_url: str) -> None:
+def test_a_checked_version_stays_valid_until_the_transaction_is_visible(store: Store, store_url: str) -> None:
     """Two transactions may be serialisable in an order that a reader between them disproves."""
     halting = Halting(store_url)
     for batch in range(10):  # in a small table, PostgreSQL would take all rows of one page for related
@@ -376,7 +376,7 @@ def moto(monkeypatch: pytest.MonkeyPatch) -> Iterator[Store]:
     server.stop()
 
 
-def test_the_checker_sees_what_moto_does_wrong_when_requests_come_at_once(moto: Store) -> None:
+def test_the_checker_detects_motos_faults_under_concurrent_requests(moto: Store) -> None:
     assert not violations(moto, 150, groups=1, threads=1, repeats=False), "one after the other, moto errs in nothing"
     found = violations(moto, 320, groups=2, repeats=False, atomic_queries=False)
     assert found

@@ -101,7 +101,7 @@ def test_a_worker_that_runs_twice_under_one_name_gets_one_lease(world: World) ->
         world.unchanged_by((LeaseBusy,), lambda: lease(world.rival, holder="worker"))
 
 
-def test_a_grant_of_the_past_is_refused_everything(world: World) -> None:
+def test_every_operation_is_refused_under_an_old_grant(world: World) -> None:
     with lease(world.of) as first:
         past = copied(first, world.of)
         first.raise_token(4)
@@ -116,7 +116,7 @@ def test_a_grant_of_the_past_is_refused_everything(world: World) -> None:
         world.of.complete(claim_next(world.of, first), DONE)
 
 
-def test_of_two_that_share_a_grant_one_goes_on(world: World) -> None:
+def test_only_one_of_two_programs_that_share_a_grant_continues(world: World) -> None:
     first = lease(world.of)
     twin = copied(first, world.rival)
     verdict = ready(world.of)
@@ -146,7 +146,7 @@ def _use_in_process(url: str, grant: Any, start: Any, results: Any) -> None:
 
 
 @pytest.mark.every_store
-def test_of_processes_that_share_a_grant_one_does_the_work(world: World, store_url: str) -> None:
+def test_only_one_of_several_processes_that_share_a_grant_does_the_work(world: World, store_url: str) -> None:
     held = lease(world.of)
     kill(held)
     context = multiprocessing.get_context("spawn")
@@ -164,7 +164,7 @@ def test_of_processes_that_share_a_grant_one_does_the_work(world: World, store_u
     assert world.of.state(LOAD).feed(FEED).applied == outcomes.count("done")
 
 
-def test_a_worker_that_goes_on_when_its_lease_is_lost_writes_nothing(world: World) -> None:
+def test_a_worker_that_continues_after_losing_its_lease_writes_nothing(world: World) -> None:
     lost = lease(world.of)
     claimed = claim_next(world.of, lost)
     kill(lost)
@@ -195,7 +195,7 @@ def test_a_worker_that_goes_on_when_its_lease_is_lost_writes_nothing(world: Worl
 
 
 @pytest.mark.every_store
-def test_a_claim_that_many_end_at_once_is_ended_once(world: World) -> None:
+def test_a_claim_that_several_threads_end_concurrently_is_ended_once(world: World) -> None:
     with lease(world.of) as held:
         claimed = claim_next(world.of, held)
         start = Barrier(6)
@@ -235,7 +235,7 @@ def test_a_lease_of_one_application_ends_no_claim_of_another(world: World) -> No
         world.of.complete(claimed, DONE)
 
 
-def test_a_claim_that_was_made_up_ends_nothing(world: World) -> None:
+def test_a_forged_claim_ends_nothing(world: World) -> None:
     with lease(world.of) as held:
         claimed = claim_next(world.of, held)
         foreign = dataclasses.replace(claimed.processing, record_id="made-up")
@@ -291,7 +291,7 @@ def test_an_item_of_one_dataset_is_not_claimed_under_a_lease_of_another(world: W
 
 
 @pytest.mark.parametrize("seed", range(4))
-def test_workers_whose_clocks_are_hours_apart_take_from_each_other_and_break_nothing(store: Store, seed: int) -> None:
+def test_workers_whose_clocks_differ_by_hours_take_leases_from_each_other_and_break_nothing(store: Store, seed: int) -> None:
     """Each takes the other's lease for expired or for lasting long; the sink keeps the order, and all is done in the end."""
     random, sink, clocks = Random(seed), Sink(), [Clock(), Clock()]
     clocks[1].turn(random.choice([-1, 1]) * HOUR)

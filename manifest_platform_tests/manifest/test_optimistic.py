@@ -19,18 +19,18 @@ class Attempt:
         return self.calls
 
 
-def test_an_attempt_that_lost_is_made_anew() -> None:
+def test_an_attempt_that_lost_a_conflict_is_repeated() -> None:
     assert optimistically(Attempt(LOST, Changed()), lambda: Refused("given up")) == 3
 
 
-def test_it_gives_up_with_the_last_loss_as_the_cause() -> None:
+def test_giving_up_names_the_last_conflict_as_its_cause() -> None:
     attempt, given_up = Attempt(*[LOST] * 4), Refused("changed 3 times")
     with pytest.raises(Refused) as told:
         optimistically(attempt, lambda: given_up, tries=3)
     assert (told.value, told.value.__cause__, attempt.calls) == (given_up, LOST, 3)
 
 
-def test_other_errors_go_through_unless_they_are_named() -> None:
+def test_other_errors_are_raised_unless_they_are_named() -> None:
     with pytest.raises(OutcomeUnknown):
         optimistically(Attempt(OutcomeUnknown("?")), lambda: Refused("given up"))
     assert optimistically(Attempt(OutcomeUnknown("?")), lambda: Refused("given up"), again_on=(OutcomeUnknown,)) == 2

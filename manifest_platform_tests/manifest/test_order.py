@@ -85,7 +85,7 @@ def test_items_are_loaded_in_order_whatever_the_order_they_came_in(store: Store)
     assert_kept(of, "quarantine")
 
 
-def test_a_failed_item_stops_the_feed_and_says_why_and_what_helps(store: Store) -> None:
+def test_a_failed_item_stops_the_feed_with_the_reason_and_the_remedy(store: Store) -> None:
     of = manifest(store)
     land(of, 1, 2, 3)
     load_next(of)
@@ -97,7 +97,7 @@ def test_a_failed_item_stops_the_feed_and_says_why_and_what_helps(store: Store) 
     assert isinstance(of.next(FEED, "load", holding=True), Blocked)
 
 
-def test_an_item_behind_a_stopped_one_cannot_be_had(store: Store) -> None:
+def test_an_item_behind_a_blocked_item_cannot_be_claimed(store: Store) -> None:
     of = manifest(store)
     land(of, 1, 2)
     with lease(of) as held:
@@ -119,7 +119,7 @@ def test_an_item_that_is_not_shredded_yet_stops_the_feed(store: Store) -> None:
     assert next_number(of) == 1
 
 
-def test_a_loader_never_takes_a_live_shredders_item_for_abandoned(store: Store) -> None:
+def test_a_loader_never_treats_a_live_shredders_item_as_abandoned(store: Store) -> None:
     of = manifest(store)
     discover(of, 1)
     with lease(of, SHRED) as shredding, lease(of) as loading:
@@ -148,7 +148,7 @@ def test_a_resolved_item_is_tried_again(store: Store) -> None:
     assert [load_next(of), load_next(of)] == [1, 2]
 
 
-def test_there_is_nothing_to_resolve_in_an_item_that_nothing_blocks_or_that_is_worked_on(store: Store) -> None:
+def test_resolve_refuses_an_item_that_is_not_blocked_or_is_being_processed(store: Store) -> None:
     of = manifest(store)
     land(of, 1)
     with pytest.raises(Refused, match="not blocked"):
@@ -198,7 +198,7 @@ def test_a_failed_item_may_be_skipped(store: Store) -> None:
     assert next_number(of) == 2
 
 
-def test_a_skip_for_the_shredder_alone_leaves_the_loader_waiting_and_says_so(store: Store) -> None:
+def test_a_skip_for_the_shredder_alone_cuts_the_loader_off_and_is_reported(store: Store) -> None:
     of = manifest(store)
     discover(of, 1)
     of.skip(key(1), "test data", "shred")
@@ -212,7 +212,7 @@ def test_a_skip_for_the_shredder_alone_leaves_the_loader_waiting_and_says_so(sto
     assert_kept(of, "quarantine")
 
 
-def test_an_item_that_a_skip_cut_off_from_the_loader_goes_on_by_either_command(store: Store) -> None:
+def test_an_item_that_a_skip_cut_off_continues_after_unskip_or_a_skip_for_all(store: Store) -> None:
     of = manifest(store)
     discover(of, 1, 2)
     fail_next(of, SHRED)
@@ -256,7 +256,7 @@ def test_an_unskipped_item_takes_its_place_again(store: Store) -> None:
         of.unskip(key(1), "again")
 
 
-def test_an_unskipped_item_whose_place_is_gone_is_refused_or_late(store: Store) -> None:
+def test_an_unskipped_item_behind_the_watermark_is_refused_or_late(store: Store) -> None:
     for late in ("quarantine", "append"):
         of = Manifest(store, late, {FEED: steps(late)}, "test")
         land(of, 1, 2)
@@ -300,7 +300,7 @@ def test_marking_an_item_late_does_not_lift_the_skip_of_another_step(store: Stor
 # An unordered step
 
 
-def test_an_unordered_step_takes_the_oldest_first_and_many_at_once(store: Store) -> None:
+def test_an_unordered_step_takes_the_oldest_items_first_and_several_together(store: Store) -> None:
     of = manifest(store)
     discover(of, 3, 1, 2)
     assert next_number(of, SHRED) == 1
@@ -326,7 +326,7 @@ def test_a_failure_of_an_unordered_step_blocks_only_its_item(store: Store) -> No
     assert not of.any_pending(FEED, "shred")
 
 
-def test_a_holder_finds_the_items_that_a_dead_shredder_left_behind(store: Store) -> None:
+def test_a_lease_holder_finds_the_items_that_a_dead_shredder_left_open(store: Store) -> None:
     clock = Clock()
     of = manifest(store, clock=clock)
     discover(of, 1, 2, 3)
@@ -376,7 +376,7 @@ def test_skips_of_a_step_behind_another_keep_its_waiting_rows_right(store: Store
     assert next_number(of, merge) == 1
 
 
-def test_two_strict_instances_are_late_each_by_its_own_watermark(store: Store) -> None:
+def test_lateness_is_judged_by_each_strict_instances_own_watermark(store: Store) -> None:
     a, b = (Application("load", instance=name) for name in "ab")
     of = Manifest(store, "shop", {FEED: [steps()[0], *(Step(one, ("shred",), "strict") for one in (a, b))]}, "test")
     land(of, 2)
@@ -416,7 +416,7 @@ def windows(of: Manifest, *spans: tuple[int, str, str]) -> None:
     shred(of, *(number for number, _, _ in spans))
 
 
-def test_a_window_that_does_not_start_where_the_one_before_stopped_waits_for_the_missing_one(store: Store) -> None:
+def test_a_window_behind_a_gap_waits_for_the_missing_window(store: Store) -> None:
     of = manifest(store, gap="contiguous")
     windows(of, (1, "00:00", "00:15"), (3, "00:30", "00:45"))
     assert load_next(of) == 1
@@ -517,7 +517,7 @@ def set_aside(store: Store) -> None:
     assert of.state(LOAD).feed(FEED).quarantined == 2
 
 
-def test_a_feed_that_appends_now_leaves_what_is_set_aside_until_it_is_let_in(store: Store) -> None:
+def test_changing_the_policy_to_append_leaves_quarantined_items_until_they_are_unskipped(store: Store) -> None:
     set_aside(store)
     of = manifest(store, late="append")
     assert of.survey(FEED, "load").counts == {Standing.READY: 1, Standing.LATE: 2}
@@ -533,7 +533,7 @@ def test_a_feed_that_appends_now_leaves_what_is_set_aside_until_it_is_let_in(sto
     assert_kept(of)
 
 
-def test_what_is_set_aside_can_be_skipped_and_let_in_after_the_policy_changed(store: Store) -> None:
+def test_a_quarantined_item_can_be_skipped_and_unskipped_after_the_policy_changed(store: Store) -> None:
     set_aside(store)
     of = manifest(store, late="append")
     of.skip(key(0), "seen")
@@ -547,7 +547,7 @@ def test_what_is_set_aside_can_be_skipped_and_let_in_after_the_policy_changed(st
     assert_kept(of)
 
 
-def test_a_feed_that_quarantines_now_still_loads_what_waited_to_be_appended(store: Store) -> None:
+def test_changing_the_policy_to_quarantine_still_loads_late_items_that_waited(store: Store) -> None:
     of = manifest(store, late="append")
     land(of, 4, 5)
     load_next(of)
@@ -569,7 +569,7 @@ def test_a_feed_that_quarantines_now_still_loads_what_waited_to_be_appended(stor
 
 
 @pytest.mark.parametrize("late", ["append", "quarantine"])
-def test_what_was_registered_while_a_later_item_was_loaded_is_found_before_anything_else(store: Store, late: Late) -> None:
+def test_an_item_registered_while_a_later_item_was_loaded_is_found_first(store: Store, late: Late) -> None:
     of = manifest(store, late=late)
     land(of, 30, 40)
     with lease(of) as held:
@@ -590,7 +590,7 @@ def test_what_was_registered_while_a_later_item_was_loaded_is_found_before_anyth
     assert_kept(of, late)
 
 
-def test_what_the_watermark_jumped_comes_before_a_late_item_that_was_known(store: Store) -> None:
+def test_an_item_that_the_watermark_jumped_comes_before_a_known_late_item(store: Store) -> None:
     of = manifest(store, late="append")
     land(of, 5)
     load_next(of)
@@ -675,7 +675,7 @@ def test_a_claim_cannot_be_completed_across_the_beginning_of_a_full_load(store: 
     assert history(of, 1)[-1] == "load Processing"
 
 
-def test_what_was_committed_before_a_cancelled_full_load_is_adopted_afterwards(store: Store) -> None:
+def test_a_commit_before_a_canceled_full_load_is_adopted_afterward(store: Store) -> None:
     clock = Clock()
     of = manifest(store, clock=clock)
     land(of, 1, 2)
@@ -700,7 +700,7 @@ def serve(of: Manifest, epoch: int, boundary: str) -> None:
     set_state(of, dataclasses.replace(state, mode=Mode.INCREMENTAL, epoch=epoch))
 
 
-def test_what_the_ledger_has_of_a_superseded_epoch_is_not_adopted(store: Store) -> None:
+def test_a_ledger_entry_of_a_superseded_epoch_is_not_adopted(store: Store) -> None:
     of = manifest(store)
     land(of, 1, 2)
     with lease(of) as dead:
@@ -719,7 +719,7 @@ def load_next_under(of: Manifest, held) -> int:
     return number_of(claim.item.key)
 
 
-def test_a_full_load_readies_every_later_item_and_passes_every_earlier_one(store: Store) -> None:
+def test_a_full_load_makes_later_items_ready_and_supersedes_earlier_items(store: Store) -> None:
     of = manifest(store)
     land(of, 1, 2, 3, 4)
     load_next(of)
@@ -759,7 +759,7 @@ def test_only_declared_feeds_and_steps_are_known(store: Store) -> None:
         Manifest(store, "shop", {FEED: [Step(SHRED), Step(SHRED)]}, "test")
 
 
-def test_an_item_is_found_by_its_sort_key_if_that_names_one(store: Store) -> None:
+def test_an_item_is_found_by_its_sort_key_if_that_is_unique(store: Store) -> None:
     of = manifest(store)
     discover(of, 1, 2)
     assert of.find(FEED, key(2).sort) == key(2)
@@ -844,7 +844,7 @@ def test_an_item_that_the_sink_is_past_is_appended_where_the_feed_appends(store:
     assert_kept(of, late="append")
 
 
-def test_the_gap_after_an_item_that_was_set_aside_is_none(store: Store) -> None:
+def test_an_item_that_was_set_aside_leaves_no_gap(store: Store) -> None:
     of = manifest(store, gap="contiguous")
     of.discover(FEED, [landed(1, start="0", stop="1"), landed(2, start="1", stop="2"), landed(3, start="2", stop="3")])
     shred(of, 1, 2, 3)
@@ -888,7 +888,7 @@ def test_a_claim_that_is_put_back_is_no_failure_and_uses_up_no_attempt(store: St
     assert_kept(of)
 
 
-def test_a_worker_that_died_with_several_items_is_held_against_none_of_them_for_good(store: Store) -> None:
+def test_the_death_of_a_worker_with_several_items_fails_none_of_them_permanently(store: Store) -> None:
     """Three deaths in batches are no three deaths of each: the last attempt is one of the item alone."""
     clock = Clock()
     of = manifest(store, clock=clock, max_attempts=2)
@@ -913,7 +913,7 @@ def test_a_worker_that_died_with_several_items_is_held_against_none_of_them_for_
     assert of.item(key(2)).died_with(SHRED) is None
 
 
-def test_what_was_put_back_or_retried_is_repeated_and_what_a_person_resolved_is_not(store: Store) -> None:
+def test_is_repeated_holds_after_a_put_back_or_retry_and_not_after_a_persons_resolve(store: Store) -> None:
     of = manifest(store, max_attempts=2)
     discover(of, 1)
     assert not of.item(key(1)).is_repeated(SHRED)
@@ -956,7 +956,7 @@ def test_an_item_that_is_reopened_is_shredded_again_and_what_was_loaded_stays_lo
     assert_kept(of)
 
 
-def test_an_item_that_is_reopened_for_load_counts_as_applied_no_more(store: Store) -> None:
+def test_an_item_that_is_reopened_for_load_no_longer_counts_as_applied(store: Store) -> None:
     of = manifest(store)
     land(of, 1, 2)
     assert [load_next(of), load_next(of)] == [1, 2]
@@ -965,7 +965,7 @@ def test_an_item_that_is_reopened_for_load_counts_as_applied_no_more(store: Stor
     assert judge(of.item(key(2)), of.step(FEED, "load"), of.state(LOAD).feed(FEED)).standing is Standing.READY
 
 
-def test_an_item_that_is_worked_on_is_not_reopened(store: Store) -> None:
+def test_an_item_that_is_being_processed_is_not_reopened(store: Store) -> None:
     of = manifest(store)
     land(of, 1)
     with lease(of) as held:

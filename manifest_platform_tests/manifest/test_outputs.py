@@ -94,7 +94,7 @@ def test_an_output_names_the_records_that_it_was_made_from(store: Store) -> None
     assert record.data["rows"] == DONE.data["rows"]
 
 
-def test_no_full_load_supersedes_what_was_made_from_shredding(store: Store) -> None:
+def test_a_full_load_does_not_supersede_outputs_of_shredding(store: Store) -> None:
     of = vault(store)
     land(of, INCR, 1, 2)
     land(of, FULL, 1)
@@ -106,7 +106,7 @@ def test_no_full_load_supersedes_what_was_made_from_shredding(store: Store) -> N
     assert of.outputs().current(key(INCR, 2), VIEWS)
 
 
-def test_shredding_anew_supersedes_what_was_made_from_it_and_what_was_made_from_that(store: Store) -> None:
+def test_shredding_again_supersedes_the_outputs_made_from_it_directly_and_indirectly(store: Store) -> None:
     of = vault(store)
     land(of, INCR, 1)
     commit(of, 1, VIEWS, SHRED)
@@ -122,7 +122,7 @@ def test_shredding_anew_supersedes_what_was_made_from_it_and_what_was_made_from_
     assert of.outputs().current(key(INCR, 1), PATHS)
 
 
-def test_what_says_nothing_of_where_it_came_from_counts_as_it_did(store: Store) -> None:
+def test_an_output_that_does_not_name_its_inputs_counts_as_before(store: Store) -> None:
     of = vault(store)
     land(of, INCR, 1)
     of.commit_output(key(INCR, 1), VIEWS, Payload(OUTPUT, {"rows": 1}))
@@ -130,7 +130,7 @@ def test_what_says_nothing_of_where_it_came_from_counts_as_it_did(store: Store) 
     assert of.outputs().current(key(INCR, 1), VIEWS)
 
 
-def test_what_was_never_done_is_said_to_be_so(store: Store) -> None:
+def test_an_item_that_was_never_done_has_no_output(store: Store) -> None:
     of = vault(store)
     land(of, INCR, 1)
     assert why_not(of, 1, VIEWS) == "stoptime=0001 is not done by views: nothing is committed to read"
@@ -140,7 +140,7 @@ def test_what_was_never_done_is_said_to_be_so(store: Store) -> None:
 
 
 @ON_DYNAMODB_TOO
-def test_a_full_load_supersedes_what_was_made_from_what_it_covers(store: Store) -> None:
+def test_a_full_load_supersedes_outputs_made_from_the_feeds_it_covers(store: Store) -> None:
     of = vault(store)
     land(of, INCR, 1, 2)
     land(of, LOG, 1)
@@ -182,7 +182,7 @@ def test_a_full_load_that_is_only_begun_or_cancelled_supersedes_nothing(store: S
 
 
 @ON_DYNAMODB_TOO
-def test_what_a_full_load_superseded_between_reading_and_writing_is_not_committed(store: Store) -> None:
+def test_an_output_superseded_by_a_full_load_between_reading_and_writing_is_not_committed(store: Store) -> None:
     of = vault(store)
     land(of, INCR, 1, 2)
     land(of, FULL, 1)
@@ -197,7 +197,7 @@ def test_what_a_full_load_superseded_between_reading_and_writing_is_not_committe
     assert epoch_of(read) == 1
 
 
-def test_an_output_of_several_items_rests_on_each(store: Store) -> None:
+def test_an_output_of_several_items_is_current_only_while_each_is(store: Store) -> None:
     of = vault(store)
     land(of, INCR, 1, 2)
     of.commit_output(key(INCR, 2), VIEWS, DONE, [*made(of, 1, SHRED), *made(of, 2, SHRED)])
@@ -210,7 +210,7 @@ def test_an_output_of_several_items_rests_on_each(store: Store) -> None:
 
 
 @ON_DYNAMODB_TOO
-def test_a_step_in_order_begins_anew_where_the_full_load_left_off(store: Store) -> None:
+def test_an_ordered_step_begins_again_at_the_full_loads_boundary(store: Store) -> None:
     of = with_report(store)
     land(of, INCR, 1, 2, 3)
     land(of, FULL, 1)
@@ -248,7 +248,7 @@ def test_the_log_adds_up_to_the_state_of_a_step_that_followed_a_full_load(store:
             next_report(of)
 
 
-def test_what_a_step_has_done_is_made_anew_in_its_place(store: Store) -> None:
+def test_a_new_output_of_a_done_step_replaces_the_old_one(store: Store) -> None:
     of = with_report(store)
     land(of, INCR, 1, 2)
     load(of, INCR, 1, 2)

@@ -80,7 +80,7 @@ def test_payloads_that_fit(schema: str, data: dict[str, Any]) -> None:
 
 
 @pytest.mark.parametrize(("schema", "data", "paths"), BAD)
-def test_every_violation_is_told(schema: str, data: dict[str, Any], paths: list[str]) -> None:
+def test_every_violation_is_reported(schema: str, data: dict[str, Any], paths: list[str]) -> None:
     found = [one.path for one in violations(Payload(schema, data))]
     full = {"b": "bytes", "f": "files", "s": "start", "u": "uri"}
     assert found == [path if path == "$" else f"$.{full.get(path, path)}" for path in paths]
@@ -108,13 +108,13 @@ def test_each_version_of_snowplows_error_has_its_own_properties(version: int) ->
 
 
 @pytest.mark.parametrize("data", [{"rows": float("nan")}, {"at": key(1)}, {1: {2}}, {"half": "\ud800"}, {"\udc00": 1}])
-def test_what_is_no_json_is_no_payload(data: dict) -> None:
+def test_a_payload_that_is_not_json_is_refused(data: dict) -> None:
     [told] = violations(Payload(OUTPUT, data))
     assert told.path == "$" and told.rule.startswith("JSON: ")
     str(told).encode()  # a message that can be written
 
 
-def test_every_failure_fits_however_long_its_texts_are() -> None:
+def test_every_failure_fits_its_schema_however_long_its_texts_are() -> None:
     for kind in (FailureKind.PERMANENT, FailureKind.TRANSIENT, FailureKind.LEASE_EXPIRED):
         assert violations(Failure(kind, "é" * 100_000, "E" * 5_000, "t" * 100_000).payload()) == []
 
@@ -174,14 +174,14 @@ def keep(folder: Path, schema: object, uri: str = REPORT) -> Path:
 
 
 @pytest.mark.parametrize("below", ["", "schemas"])
-def test_a_folder_of_schemas_is_looked_through_when_one_is_needed(tmp_path: Path, below: str) -> None:
+def test_a_folder_of_schemas_is_read_when_a_schema_is_needed(tmp_path: Path, below: str) -> None:
     register_folder(tmp_path)
     keep(tmp_path / below, {**REPORT_SCHEMA, "required": ["pages"]})
     assert [one.path for one in violations(Payload(REPORT, {}))] == ["$"]
     assert violations(Payload(REPORT, {"pages": 1})) == []
 
 
-def test_what_is_built_in_cannot_be_changed(tmp_path: Path) -> None:
+def test_a_built_in_schema_cannot_be_changed(tmp_path: Path) -> None:
     register_folder(keep(tmp_path, {"not": {}}, FAILURE))
     assert violations(Payload(FAILURE, {"kind": "permanent", "message": "m"})) == []
     with pytest.raises(ValueError, match="is known with other content"):
@@ -203,7 +203,7 @@ def test_the_same_schema_may_be_registered_again() -> None:
         ([], "it is not an object"),
     ],
 )
-def test_a_schema_that_is_none_is_refused(schema: Any, told: str, tmp_path: Path) -> None:
+def test_an_invalid_schema_is_refused(schema: Any, told: str, tmp_path: Path) -> None:
     with pytest.raises(InvalidSchema, match=told):
         register({REPORT: schema})
     register_folder(keep(tmp_path, schema))
@@ -217,7 +217,7 @@ def test_a_file_that_is_no_json_is_named(tmp_path: Path) -> None:
         violations(Payload(REPORT, {}))
 
 
-def test_a_folder_that_is_not_there_is_refused(tmp_path: Path) -> None:
+def test_a_missing_folder_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="no such folder"):
         register_folder(tmp_path / "gone")
 
@@ -225,7 +225,7 @@ def test_a_folder_that_is_not_there_is_refused(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "uri", ["", "report", "iglu:com.acme/../jsonschema/1-0-0", "iglu:com.acme/a/jsonschema/0-0-0", "iglu:a/b/c/1-0-0"]
 )
-def test_a_name_that_is_no_schemas_is_refused(uri: str) -> None:
+def test_a_name_that_is_not_a_schema_uri_is_refused(uri: str) -> None:
     with pytest.raises(InvalidPayload, match="is not a schema URI"):
         violations(Payload(uri, {}))
     with pytest.raises(ValueError, match="is not a schema URI"):
@@ -264,7 +264,7 @@ def test_folders_of_schemas_are_configured(tmp_path: Path) -> None:
 # Cost
 
 
-def test_only_who_writes_a_payload_pays_for_the_validator() -> None:
+def test_the_validator_is_loaded_only_when_a_payload_is_written() -> None:
     code = "import sys, manifest_platform.manifest; sys.exit('jsonschema' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], timeout=60).returncode == 0
 

@@ -71,7 +71,7 @@ def test_each_query_finds_its_items(store: Store) -> None:
     assert numbers(locked_by(of, FEED, LOAD)) == []
 
 
-def test_what_was_resolved_is_not_failed_and_what_was_abandoned_is_not_locked(store: Store) -> None:
+def test_a_resolved_item_is_not_failed_and_an_abandoned_item_is_not_locked(store: Store) -> None:
     of = a_bit_of_everything(store)
     of.resolve(key(3), "mended")
     of.resolve(key(4), "mended")
@@ -98,7 +98,7 @@ def two_loaders(store: Store) -> Manifest:
         ("other", [], [], []),
     ],
 )
-def test_an_instance_is_asked_for_or_all_of_them(
+def test_a_query_is_for_one_instance_or_all_instances(
     store: Store, asking: str, processed: list[int], failed: list[int], locked: list[int]
 ) -> None:
     of = two_loaders(store)
@@ -116,7 +116,7 @@ def test_an_instance_is_asked_for_or_all_of_them(
     assert found == [processed, failed, locked]
 
 
-def test_what_waits_upstream_of_an_unordered_step_is_unprocessed_too(store: Store) -> None:
+def test_an_item_that_waits_upstream_of_an_unordered_step_is_unprocessed_too(store: Store) -> None:
     of = two_loaders(store)
     land(of, 1)
     discover(of, 2, 3)
@@ -139,7 +139,7 @@ def test_an_item_that_several_ordered_steps_wait_for_is_found_once(store: Store)
 # Applications outside the steps
 
 
-def test_an_application_outside_the_steps_has_done_what_it_has_and_nothing_says_what_it_has_left(store: Store) -> None:
+def test_an_undeclared_application_has_processed_items_but_no_unprocessed_ones(store: Store) -> None:
     of = manifest(store)
     land(of, 1, 2, 3)
     of.commit_output(key(2), Application("report"), DONE)
@@ -158,7 +158,7 @@ def test_an_unknown_feed_is_refused(store: Store) -> None:
 # Late items, skips, epochs
 
 
-def test_a_late_item_that_waits_is_unprocessed_and_one_set_aside_is_not(store: Store) -> None:
+def test_a_waiting_late_item_is_unprocessed_and_a_quarantined_item_is_not(store: Store) -> None:
     for late, waiting in (("append", [2]), ("quarantine", [])):
         of = Manifest(store, late, {FEED: given.steps(late)}, "test", clock=Clock())
         land(of, 1, 3)
@@ -186,7 +186,7 @@ def test_a_failure_of_a_late_item_set_aside_is_found_where_it_waits(store: Store
     assert numbers(failed_by(of, FEED, SHRED)) == [2]
 
 
-def test_work_of_an_epoch_that_serves_no_more_does_not_count(store: Store) -> None:
+def test_work_of_an_epoch_that_no_longer_serves_does_not_count(store: Store) -> None:
     of = manifest(store)
     land(of, 1, 2)
     assert load_next(of) == 1
@@ -247,7 +247,9 @@ def filled(store: Store) -> Callable[[int], Manifest]:
     return _filled
 
 
-def test_no_query_costs_more_at_many_items_than_at_ten(filled: Callable[[int], Manifest], store: Store, store_url: str) -> None:
+def test_no_query_costs_more_with_many_items_than_with_ten(
+    filled: Callable[[int], Manifest], store: Store, store_url: str
+) -> None:
     count = 300 if store_url.startswith("dynamodb:") else 2000  # where a local server takes minutes to be filled
     few, many = filled(10), filled(count)
     for application in (SHRED, LOAD):
@@ -266,9 +268,7 @@ def test_no_query_costs_more_at_many_items_than_at_ten(filled: Callable[[int], M
     assert not [item for item in whole if item.problems]
 
 
-def test_what_a_strict_step_has_done_is_looked_for_from_its_watermark_down(
-    store: Store, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_items_done_by_a_strict_step_are_read_from_its_watermark_down(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     of = manifest(store)
     fill(of, 60, 15)
     read: list[int] = []
@@ -278,7 +278,7 @@ def test_what_a_strict_step_has_done_is_looked_for_from_its_watermark_down(
     assert sum(read) == FIRST_PAGE
 
 
-def test_a_walk_goes_on_where_it_ended(filled: Callable[[int], Manifest]) -> None:
+def test_a_walk_continues_where_it_ended(filled: Callable[[int], Manifest]) -> None:
     of = filled(40)
     page = list(processed_by(of, FEED, LOAD, limit=15))
     seen = numbers(page)
@@ -302,7 +302,7 @@ def test_nothing_is_read_before_it_is_asked_for(filled: Callable[[int], Manifest
     assert requests(store, lambda: [query(of, FEED, LOAD) for query in (unprocessed, failed_by, locked_by)]) == 0
 
 
-def test_a_row_that_waits_for_nobody_is_no_harm(store: Store) -> None:
+def test_a_waiting_row_without_a_purpose_does_no_harm(store: Store) -> None:
     of = manifest(store)
     land(of, 1)
     of.store.transact(of.dataset, [Put(pending_key(SHRED, key(1)), {}, ABSENT)], "by hand")

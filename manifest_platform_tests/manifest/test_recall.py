@@ -73,7 +73,7 @@ def shop(store: Store) -> Manifest:
 
 
 @pytest.mark.every_store
-def test_what_a_store_that_is_put_back_in_place_lacks_is_discovered_again(store: Store, shop: Manifest) -> None:
+def test_items_that_a_restored_store_lacks_are_discovered_again(store: Store, shop: Manifest) -> None:
     """The sensor knew items that the restored store lacked, until its process ended."""
     backup = contents(store)
     assert discover(shop, 3) == ["new"]
@@ -85,9 +85,7 @@ def test_what_a_store_that_is_put_back_in_place_lacks_is_discovered_again(store:
 
 
 @pytest.mark.every_store
-def test_a_store_that_another_has_taken_the_place_of_is_forgotten(
-    store: Store, shop: Manifest, reopen: Callable[[], Store]
-) -> None:
+def test_the_knowledge_of_a_replaced_store_is_forgotten(store: Store, shop: Manifest, reopen: Callable[[], Store]) -> None:
     shop.recall()
     for row in store.query("shop", ""):
         store.transact("shop", [Delete(row.sort, row.version)], f"delete {row.sort}")
@@ -99,7 +97,7 @@ def test_a_store_that_another_has_taken_the_place_of_is_forgotten(
     assert row.data["id"] == shop.memory.id
 
 
-def test_a_store_that_goes_on_is_known_at_one_request(store: Store, shop: Manifest) -> None:
+def test_an_unchanged_store_is_recognized_with_one_request(store: Store, shop: Manifest) -> None:
     other = manifest(store)
     discover(other, 3)
     load_next(other)
@@ -113,13 +111,13 @@ def test_a_store_that_goes_on_is_known_at_one_request(store: Store, shop: Manife
     assert store.requests == before
 
 
-def test_who_knows_nothing_asks_nothing(store: Store) -> None:
+def test_recall_without_any_knowledge_makes_no_request(store: Store) -> None:
     fresh, before = manifest(store), store.requests
     assert fresh.recall()
     assert store.requests == before
 
 
-def test_what_was_only_read_is_a_witness_too(store: Store, shop: Manifest) -> None:
+def test_a_record_that_was_only_read_is_a_witness_too(store: Store, shop: Manifest) -> None:
     backup = contents(store)
     load_next(manifest(store))
     reader = manifest(store)
@@ -128,7 +126,7 @@ def test_what_was_only_read_is_a_witness_too(store: Store, shop: Manifest) -> No
     assert not reader.recall()
 
 
-def test_what_another_process_knew_must_stand_as_well(store: Store, shop: Manifest) -> None:
+def test_the_memory_of_another_process_must_hold_as_well(store: Store, shop: Manifest) -> None:
     """A sensor's cursor outlives its process."""
     backup = contents(store)
     assert discover(shop, 3) == ["new"]
@@ -140,7 +138,7 @@ def test_what_another_process_knew_must_stand_as_well(store: Store, shop: Manife
     assert not manifest(store).recall(Memory("0d4ad1a5-0000-4000-8000-000000000000"))
 
 
-def test_a_lease_that_was_given_back_to_a_store_before_it_was_put_back_is_looked_at_first(store: Store) -> None:
+def test_a_lease_given_back_before_the_store_was_set_back_is_read_again(store: Store) -> None:
     """Its row had the version again under which it was given back, and another held it by then: both worked."""
     clock = Clock()
     of, other = manifest(store, clock=clock), manifest(store, clock=clock)
@@ -158,7 +156,7 @@ def test_a_lease_that_was_given_back_to_a_store_before_it_was_put_back_is_looked
     held.leave()
 
 
-def test_a_number_that_was_given_in_a_store_before_it_was_put_back_is_given_again(store: Store) -> None:
+def test_a_commit_number_is_given_again_after_the_store_was_set_back(store: Store) -> None:
     """The numbers of commits have no holes: merging waits for the next one."""
     declared = {FEED: [Step(SHRED, numbered=True)]}
 

@@ -72,7 +72,7 @@ def test_a_record_of_another_item_among_an_items_records_is_reported() -> None:
     assert key(1).id in problem and "s3://other/" in problem
 
 
-def test_a_hole_in_the_numbers_is_reported() -> None:
+def test_a_gap_in_the_sequence_numbers_is_reported() -> None:
     item = Item(key(1), (record(State.NEW, "1", sequence=1), record(State.PROCESSING, "3", "1", sequence=3)))
     [problem] = item.problems
     assert "number 3, not 2" in problem
@@ -146,5 +146,5 @@ def test_a_time_of_another_zone_is_stored_in_utc() -> None:
     assert format_time(there) == "2026-01-01T00:00:00.000000Z"
 
 
-def test_a_key_tells_its_position_and_back() -> None:
+def test_a_key_and_its_position_convert_into_each_other() -> None:
     assert ItemKey.at("enriched", key(3).position) == key(3)

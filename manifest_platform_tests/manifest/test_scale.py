@@ -48,7 +48,7 @@ def store(tmp_path: Path) -> Iterator[SqlStore]:
 
 @pytest.mark.parametrize("reverse", [False, True])
 @pytest.mark.parametrize("at", [10, 1500, 2990])
-def test_a_query_costs_what_it_gives_wherever_it_begins(store: SqlStore, reverse: bool, at: int) -> None:
+def test_the_cost_of_a_query_depends_on_its_result_only(store: SqlStore, reverse: bool, at: int) -> None:
     after = f"RECORD#{at:06d}"
     rows = store.query("shop", "RECORD#", after=after, limit=5, reverse=reverse)
     step = -1 if reverse else 1

@@ -55,7 +55,7 @@ def timed(store: Store, **options: Any) -> Manifest:
 
 
 @pytest.mark.every_store
-def test_what_a_rule_means_is_skipped_in_the_transaction_that_registers_it(store: Store) -> None:
+def test_a_matching_item_is_skipped_in_the_transaction_that_registers_it(store: Store) -> None:
     manifest(store, author="anna").add_skip_rule(WRONG)
     counting = CountingStore(store)
     of = manifest(counting, author="sensor")
@@ -73,7 +73,7 @@ def test_what_a_rule_means_is_skipped_in_the_transaction_that_registers_it(store
 
 
 @pytest.mark.every_store
-def test_a_rule_that_is_added_while_an_item_is_being_registered_holds_for_it(store: Store) -> None:
+def test_a_rule_added_during_a_registration_applies_to_it(store: Store) -> None:
     counting = CountingStore(store)
     of, other = manifest(counting), manifest(store)
 
@@ -109,7 +109,7 @@ def test_no_fault_leaves_an_item_registered_that_should_be_skipped(store: Store,
 
 
 @pytest.mark.parametrize("late", ["quarantine", "append"])
-def test_a_late_item_that_a_rule_means_is_skipped_and_neither_waits_nor_needs_a_person(store: Store, late) -> None:
+def test_a_late_item_that_a_rule_matches_is_skipped_and_neither_waits_nor_needs_a_person(store: Store, late) -> None:
     of = manifest(store, late=late)
     land(of, 9)
     load_next(of)
@@ -133,7 +133,7 @@ def test_a_skipped_window_leaves_no_gap(store: Store) -> None:
     is_blocked(of, 7, Standing.GAP)
 
 
-def test_hundreds_that_are_skipped_are_registered_in_few_transactions(store: Store) -> None:
+def test_hundreds_of_skipped_items_are_registered_in_few_transactions(store: Store) -> None:
     of = manifest(counting := CountingStore(store))
     of.add_skip_rule(SkipRule("all", "*"))
     of.add_skip_rule(SkipRule("these", "*", application="load"))
@@ -143,7 +143,7 @@ def test_hundreds_that_are_skipped_are_registered_in_few_transactions(store: Sto
     assert_kept(of, "quarantine")
 
 
-def test_a_rule_for_one_application_stops_that_alone(store: Store) -> None:
+def test_a_rule_for_one_application_skips_the_item_for_it_alone(store: Store) -> None:
     of = manifest(store)
     of.add_skip_rule(SkipRule("not needed", "*", application="load"))
     of.add_skip_rule(SkipRule("nor these", "*", application="load"))
@@ -175,13 +175,13 @@ def test_a_rule_for_one_application_stops_that_alone(store: Store) -> None:
     ],
     ids=lambda value: value.describe() if isinstance(value, SkipRule) else "",
 )
-def test_which_items_a_rule_means(rule: SkipRule, means: set[int]) -> None:
+def test_a_rule_matches_items_by_all_its_conditions(rule: SkipRule, means: set[int]) -> None:
     keys = {number: dataclasses.replace(key(number), id=key(number).id.rstrip("/")) for number in range(24)}
     assert {number for number, one in keys.items() if rule.means(one, START + timedelta(hours=number))} == means
     assert not rule.has_period or not rule.means(keys[12], None)
 
 
-def test_a_period_means_items_by_their_logical_time(store: Store) -> None:
+def test_a_period_matches_items_by_their_logical_time(store: Store) -> None:
     of = timed(store)
     of.add_skip_rule(SkipRule("an outage", since=START + 2 * HOUR, before=START + 4 * HOUR))
     assert [skipped for _, skipped in told(of, 1, 2, 3, 4)] == [(), ("r1",), ("r1",), ()]
@@ -200,7 +200,7 @@ def test_a_rule_ends_at_its_time(store: Store) -> None:
         of.add_skip_rule(dataclasses.replace(WRONG, until=START))
 
 
-def test_an_item_that_is_let_in_stays_in(store: Store) -> None:
+def test_an_unskipped_item_is_not_skipped_again(store: Store) -> None:
     of = manifest(store)
     of.add_skip_rule(WRONG)
     discover(of, 2)
@@ -229,7 +229,7 @@ def test_every_change_of_the_rules_is_kept_with_who_when_and_why(store: Store) -
 
 
 @pytest.mark.every_store
-def test_two_who_add_at_once_both_add(store: Store) -> None:
+def test_two_concurrent_additions_both_succeed(store: Store) -> None:
     counting = CountingStore(store)
     of, other = manifest(counting), manifest(store)
 
@@ -278,13 +278,13 @@ def test_rules_are_bounded_in_number_and_length(store: Store) -> None:
         ({"since": NOON, "before": NOON}, "ends before it begins"),
     ],
 )
-def test_a_rule_that_means_nothing_is_refused(fields: dict[str, Any], message: str) -> None:
+def test_a_rule_without_meaning_is_refused(fields: dict[str, Any], message: str) -> None:
     given: dict[str, Any] = {"reason": "", **fields}
     with pytest.raises(InvalidRule, match=message):
         SkipRule(**given)
 
 
-def test_no_pattern_takes_long() -> None:
+def test_no_pattern_takes_long_to_match() -> None:
     hostile = [SkipRule("", pattern) for pattern in ("*a" * 128, "*[a-z]" * 42 + "!", "[" * 256, "*" * 256, "?*" * 100 + "b")]
     longest = dataclasses.replace(key(1), id="s3://bucket/" + "a" * 1000)
     began = time.perf_counter()
@@ -293,7 +293,7 @@ def test_no_pattern_takes_long() -> None:
     assert time.perf_counter() - began < 1
 
 
-def test_rules_of_a_newer_release_stop_who_would_register(store: Store) -> None:
+def test_rules_of_a_newer_release_stop_registration(store: Store) -> None:
     of = manifest(store)
     of.add_skip_rule(WRONG)
     row = store.get("shop", SKIP_RULES)
@@ -306,7 +306,7 @@ def test_rules_of_a_newer_release_stop_who_would_register(store: Store) -> None:
     assert of.skip_rules().rules
 
 
-def test_what_this_release_does_not_know_of_a_rule_is_written_back(store: Store) -> None:
+def test_unknown_attributes_of_a_rule_are_written_back(store: Store) -> None:
     of = manifest(store)
     of.add_skip_rule(WRONG)
     row = store.get("shop", SKIP_RULES)

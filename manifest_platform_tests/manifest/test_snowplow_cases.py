@@ -162,7 +162,7 @@ def test_case_07_a_failure_of_another_application_blocks_too(store: Store) -> No
     assert blocker(stored(store, "N#0, P#1<-0(app1), F#2<-1(app1), R#3<-2(app1), F#5(app2)")) == uid("5")
 
 
-def test_case_08_a_skip_lifts_the_block_for_those_whom_it_names(store: Store) -> None:
+def test_case_08_a_skip_lifts_the_block_for_the_applications_it_names(store: Store) -> None:
     """Decided otherwise: upstream leaves the item blocked, so that nobody can ever pass it.
 
     The failure stays what it is in the log. But an operator skips an item because it cannot be mended: if the feed stopped at
@@ -199,7 +199,7 @@ def test_case_09_a_resolved_frees_a_dead_processing(store: Store) -> None:
     assert (problems(item), blocker(item)) == ([], None)
 
 
-def test_case_10_of_two_that_block_the_earliest_is_told(store: Store) -> None:
+def test_case_10_the_earliest_of_two_blockers_is_reported(store: Store) -> None:
     item = stored(store, "N#0, F#9<-8(app2), P#1<-0, F#2<-1")
     assert blocker(item) == uid("9")
     assert [record.record_id for record in item.open_records()] == [uid("9"), uid("2")]
@@ -212,13 +212,13 @@ def test_case_11_a_failure_and_a_second_attempt_are_valid(store: Store) -> None:
     assert problems(stored(store, "N#1, P#2<-1, F#3<-2, P#4, D#5<-4")) == []
 
 
-def test_case_12_every_link_to_nothing_is_told_in_record_order(store: Store) -> None:
+def test_case_12_every_link_to_a_missing_record_is_reported_in_record_order(store: Store) -> None:
     first, second = problems(stored(store, "N#1, P#2<-1, F#3<-2, P#4, D#5<-4, D#6<-gone, P#7<-lost"))
     assert [part in first for part in (uid("6"), "Processed", uid("gone"))] == [True] * 3
     assert [part in second for part in (uid("7"), "Processing", uid("lost"))] == [True] * 3
 
 
-def test_case_13_records_of_two_items_in_one_group_are_told_by_both_names(store: Store) -> None:
+def test_case_13_a_record_among_another_items_is_reported_with_both_names(store: Store) -> None:
     mine, [other] = written("N#1"), written("S#2", number=2)
     item = stored_records(store, [*mine, given.record(State.SKIPPED, uid("2"), item=other.item, sequence=2)])
     [problem] = problems(item)
@@ -241,7 +241,7 @@ def test_case_14_two_payloads_that_break_their_schemas_are_two_errors(store: Sto
     assert "$.shreddedTypes" in first and "$.recordId" in second
 
 
-def test_case_15_a_bad_payload_and_a_missing_link_are_told_together(store: Store) -> None:
+def test_case_15_a_bad_payload_and_a_missing_link_are_reported_together(store: Store) -> None:
     new, work, failed = written("N#1, P#2<-1, F#3")
     link, payload = problems(stored_records(store, [new, with_payload(work, BAD_LOCK), failed]))
     assert uid("3") in link and "points at nothing" in link
@@ -274,7 +274,7 @@ def test_case_16_which_record_may_follow_which(store: Store) -> None:
                 append(before, STATES[state], app("sh"), stamp, previous=item.records[-1].previous)
 
 
-def test_case_17_an_unknown_item_is_none_and_a_broken_one_is_told(store: Store) -> None:
+def test_case_17_an_unknown_item_is_none_and_a_broken_item_is_reported(store: Store) -> None:
     of = manifest(store)
     with pytest.raises(UnknownItem, match="is it discovered yet"):
         of.item(key(1))
@@ -309,14 +309,14 @@ def test_case_21_an_instance_of_another_application_is_another(store: Store) -> 
     assert not skipped(store, "N#0, S#1(any-app/id1)")(app("ld/id1"))
 
 
-def test_case_22_a_skip_without_an_instance_stops_all_of_them_and_one_with_it_just_that(store: Store) -> None:
+def test_case_22_a_skip_without_an_instance_stops_all_instances_and_with_an_instance_only_that(store: Store) -> None:
     assert skipped(store, "N#0, S#1(ld)")(app("ld/x"))
     with_instance = stored(store, "N#0, S#1(ld/id1)", number=2)
     assert with_instance.skipped_for(Application("ld", "another version", "id1"))
     assert not with_instance.skipped_for(app("ld"))
 
 
-def test_case_23_whose_work_counts_for_whom(store: Store) -> None:
+def test_case_23_work_counts_for_matching_names_and_instances(store: Store) -> None:
     item = stored(store, "N#0, P#1<-0(transformer), D#2<-1(transformer), P#3<-0(loader/target-1), D#4<-3(loader/target-1)")
     done = {text: item.processed_by(app(text)) is not None for text in ("transformer", "transformer/args")}
     assert done == {"transformer": True, "transformer/args": True}
@@ -328,7 +328,7 @@ def test_case_23_whose_work_counts_for_whom(store: Store) -> None:
 # Query
 
 
-def test_case_24_an_item_is_unprocessed_for_those_who_have_not_done_it(store: Store) -> None:
+def test_case_24_an_item_is_unprocessed_for_applications_that_have_not_done_it(store: Store) -> None:
     of = manifest(store)
     land(of, 1)
     assert numbers(unprocessed(of, FEED, LOAD)) == [1]
@@ -343,7 +343,7 @@ def in_work(of: Manifest) -> Lease:
     return held
 
 
-def test_case_25_a_loader_that_meets_work_in_progress_is_told_of_it_and_gets_nothing(store: Store) -> None:
+def test_case_25_a_loader_that_meets_work_in_progress_gets_an_error_and_no_items(store: Store) -> None:
     of = manifest(store)
     with in_work(of):
         with pytest.raises(Locked, match=r"run=001 by shred \(Processing\)") as told:
@@ -353,7 +353,7 @@ def test_case_25_a_loader_that_meets_work_in_progress_is_told_of_it_and_gets_not
         assert len(of.history(key(1))) == 2
 
 
-def test_case_26_what_is_not_prepared_yet_is_no_error_when_only_prepared_items_are_asked_for(store: Store) -> None:
+def test_case_26_unprepared_items_are_no_error_if_only_prepared_items_are_queried(store: Store) -> None:
     of = manifest(store)
     with in_work(of):
         assert numbers(unprocessed(of, FEED, LOAD, prepared_by=SHRED)) == []
@@ -367,7 +367,7 @@ def test_case_27_a_skipped_item_is_not_unprocessed(store: Store) -> None:
     assert numbers(unprocessed(of, FEED, LOAD, prepared_by=SHRED)) == []
 
 
-def test_case_28_one_instance_has_done_it_and_the_other_has_not(store: Store) -> None:
+def test_case_28_an_item_done_by_one_instance_is_unprocessed_for_another(store: Store) -> None:
     of = loaders(store, "id1", "id2")
     land(of, 1)
     work(of, 1, Application("load", instance="id1"))
@@ -375,14 +375,14 @@ def test_case_28_one_instance_has_done_it_and_the_other_has_not(store: Store) ->
     assert numbers(unprocessed(of, FEED, Application("load", instance="id2"), prepared_by=SHRED)) == [1]
 
 
-def test_case_29_what_one_has_prepared_and_what_another_has_not_done(store: Store) -> None:
+def test_case_29_items_prepared_by_one_application_and_not_done_by_another(store: Store) -> None:
     of = loaders(store, "id1")
     land(of, 1, 2)
     assert numbers(processed_by(of, FEED, SHRED)) == [2, 1]
     assert numbers(unprocessed(of, FEED, Application("load", instance="id1"))) == [1, 2]
 
 
-def test_case_30_a_failure_upstream_is_told_to_who_asks_for_all_and_not_to_who_asks_for_what_is_prepared(store: Store) -> None:
+def test_case_30_an_upstream_failure_is_in_a_query_for_all_items_and_not_for_prepared_items(store: Store) -> None:
     """The same as upstream in what is asked; but a strict step stops at the item, whoever asks: nothing passes a failure."""
     of = manifest(store)
     discover(of, 1)
@@ -399,7 +399,7 @@ def test_case_30_a_failure_upstream_is_told_to_who_asks_for_all_and_not_to_who_a
 # Processing
 
 
-def test_case_31_an_item_that_is_worked_on_has_three_records(store: Store) -> None:
+def test_case_31_an_item_with_finished_work_has_three_records(store: Store) -> None:
     """Here the Processing points at the New, as the Snowplow rules allow: so an audit follows one chain."""
     of = manifest(store, author="loader 1.0")
     land(of, 1)
@@ -409,7 +409,7 @@ def test_case_31_an_item_that_is_worked_on_has_three_records(store: Store) -> No
     assert done.payload == DONE and {new.author, opened.author, done.author} == {"loader 1.0"}
 
 
-def test_case_32_of_an_item_that_is_known_only_the_work_is_added(store: Store) -> None:
+def test_case_32_only_the_work_is_added_to_a_known_item(store: Store) -> None:
     of = manifest(store)
     discover(of, 1)
     assert discover(of, 1) == ["known"]
@@ -439,7 +439,7 @@ def test_case_33_the_errors_of_snowplow_applications_are_taken_as_they_are(store
     is_blocked(manifest(store), 1, Standing.FAILED)
 
 
-def test_case_34_a_failed_item_stops_no_other_where_no_order_is_asked_for(store: Store) -> None:
+def test_case_34_a_failed_item_stops_no_other_item_of_an_unordered_step(store: Store) -> None:
     of = manifest(store)
     discover(of, 1, 2)
     with given.lease(of, SHRED) as held:
@@ -448,7 +448,7 @@ def test_case_34_a_failed_item_stops_no_other_where_no_order_is_asked_for(store:
     assert states(of, 2) == [State.NEW, State.PROCESSING, State.PROCESSED]
 
 
-def test_case_34_a_failed_item_stops_its_feed_where_order_is_asked_for(store: Store) -> None:
+def test_case_34_a_failed_item_stops_the_feed_of_a_strict_step(store: Store) -> None:
     """Decided otherwise: upstream knows no order. A strict step applies nothing behind a failure."""
     of = manifest(store)
     land(of, 1, 2)
@@ -460,7 +460,7 @@ def test_case_34_a_failed_item_stops_its_feed_where_order_is_asked_for(store: St
     assert len(of.history(key(2))) == 3
 
 
-def test_case_35_only_what_is_prepared_is_worked_on(store: Store) -> None:
+def test_case_35_only_prepared_items_are_processed(store: Store) -> None:
     of = loaders(store, "id1")
     discover(of, 1, 2, 3)
     shred(of, 3)
@@ -489,7 +489,7 @@ def test_case_36_a_second_worker_learns_who_holds_the_lease_and_writes_nothing(r
 
 
 @pytest.mark.every_store
-def test_case_37_of_two_workers_at_once_exactly_one_wins_and_the_other_learns_who(reopen: Callable[[], Store]) -> None:
+def test_case_37_exactly_one_of_two_concurrent_workers_wins_and_the_other_learns_which(reopen: Callable[[], Store]) -> None:
     """Decided otherwise: upstream means both to lose, and leaves records behind that make the item invalid."""
     given_store = reopen()
     land(manifest(given_store), 1)
@@ -534,7 +534,7 @@ def test_case_38_an_item_that_is_done_skipped_or_blocked_cannot_be_claimed(store
             of.claim(held, [of.item(key(3))], of.state(LOAD))
 
 
-def test_case_39_two_thousand_records_are_read_by_the_page(store: Store) -> None:
+def test_case_39_two_thousand_records_are_read_page_by_page(store: Store) -> None:
     found = [one for number in range(667) for one in written("N#0, P#1<-0, D#2<-1", number)]
     writes = [put_record(key(number), one) for number in range(667) for one in found[3 * number : 3 * number + 3]]
     for at in range(0, len(writes), 99):
@@ -574,7 +574,7 @@ def test_case_42_any_record_comes_back_as_it_was(store: Store, one: Record) -> N
     assert row and Record.from_dict(row.data) == one
 
 
-def test_case_43_everything_that_is_wrong_with_a_stored_record_is_told_at_once(store: Store) -> None:
+def test_case_43_all_faults_of_a_stored_record_are_reported_together(store: Store) -> None:
     wrong = {
         "item": 7,
         "record_id": "not-a-uuid",
@@ -660,7 +660,7 @@ def test_case_44_resolve_takes_its_configuration_from_an_option_or_the_environme
     assert "manifest-platform" in the_run(of).records[-1].author
 
 
-def test_case_45_resolve_of_what_is_unknown_not_blocked_or_in_work_says_so_and_writes_nothing(
+def test_case_45_resolve_refuses_an_item_that_is_unknown_unblocked_or_being_processed(
     store: Store, shop: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """The stated state of upstream's command is not asked for: what blocks the item is found, and what may be freed decided."""
@@ -701,7 +701,7 @@ def test_case_47_a_run_without_types_is_one_folder(store: Store) -> None:
     assert (found.item.key, found.tables) == (key(1), ())
 
 
-def test_case_48_a_folder_that_is_none_and_a_type_that_is_none_are_told_together(store: Store) -> None:
+def test_case_48_an_invalid_folder_and_an_invalid_type_are_reported_together(store: Store) -> None:
     of = manifest(store)
     no_folder = given.twin(1, "not-a-folder")
     of.discover(FEED, [no_folder])
@@ -714,7 +714,7 @@ def test_case_48_a_folder_that_is_none_and_a_type_that_is_none_are_told_together
     assert "'iglu:com.acme/a/jsonschema/0-0-0' is not a schema URI" in str(told.value)
 
 
-def test_case_49_what_is_loaded_is_left_out_and_versions_of_one_model_are_one_table(store: Store) -> None:
+def test_case_49_loaded_items_are_left_out_and_versions_of_one_model_share_a_table(store: Store) -> None:
     of = manifest(store)
     prepared_run(of, 1, "iglu:com.acme/a/jsonschema/1-0-0")
     prepared_run(of, 2, "iglu:com.acme/a/jsonschema/1-0-0", "iglu:com.acme/a/jsonschema/1-0-1")

@@ -169,7 +169,7 @@ class StoreMachine(RuleBasedStateMachine):
 
 @pytest.mark.thorough
 @pytest.mark.every_store
-def test_no_order_of_calls_makes_a_store_differ_from_a_dict(store: Store, reopen: Callable[[], Store]) -> None:
+def test_every_order_of_calls_gives_the_results_of_a_dict(store: Store, reopen: Callable[[], Store]) -> None:
     other = reopen()
     walk(lambda: StoreMachine([store, other]), examples=cases(12, 50), steps=25)
     other.close()

@@ -86,7 +86,7 @@ def shop(store: Store) -> Manifest:
 
 
 @pytest.mark.every_store
-def test_the_first_write_takes_the_rows_of_an_older_release_over_and_none_are_lost(store: Store, shop: Manifest) -> None:
+def test_the_first_write_converts_the_rows_of_an_older_release_and_loses_none(store: Store, shop: Manifest) -> None:
     as_before(store)
     before = {row.sort: row for row in store.query("shop", "")}
     state, items = shop.state(LOAD), list(shop.items(FEED))
@@ -105,7 +105,7 @@ def test_the_first_write_takes_the_rows_of_an_older_release_over_and_none_are_lo
 
 
 @pytest.mark.every_store
-def test_what_failed_or_was_set_aside_under_an_older_release_has_rows_that_say_so(store: Store, shop: Manifest) -> None:
+def test_failed_and_quarantined_items_of_an_older_release_get_attention_rows(store: Store, shop: Manifest) -> None:
     """It stood among what waits, or only in the log: `status` and the sensor would never have told of it again."""
     discover(shop, 4)
     with lease(shop, SHRED) as held:
@@ -125,7 +125,7 @@ def test_what_failed_or_was_set_aside_under_an_older_release_has_rows_that_say_s
 
 
 @pytest.mark.every_store
-def test_of_many_that_begin_at_once_one_takes_over(store: Store, reopen: Callable[[], Store], shop: Manifest) -> None:
+def test_only_one_of_many_concurrent_processes_takes_over(store: Store, reopen: Callable[[], Store], shop: Manifest) -> None:
     as_before(store)
 
     def take() -> bool:
@@ -141,7 +141,7 @@ def test_of_many_that_begin_at_once_one_takes_over(store: Store, reopen: Callabl
     assert row and row.data["version"] == FORM
 
 
-def test_a_dataset_that_nobody_has_begun_gets_rows_that_the_release_before_cannot_take_for_its_own(store: Store) -> None:
+def test_a_new_dataset_gets_rows_that_the_older_release_refuses(store: Store) -> None:
     plan = planned(store, "shop", PLACES, START)
     assert plan and (plan.before, plan.rewritten) == (None, ())
     assert set(plan.made) == {STATE, LEASE, lease_key(SHRED, FEED), f"LOOKS#{FEED}", "MCURSOR"}
@@ -151,7 +151,7 @@ def test_a_dataset_that_nobody_has_begun_gets_rows_that_the_release_before_canno
     assert planned(store, "shop", PLACES, START) is None
 
 
-def test_nothing_is_taken_over_while_a_worker_of_an_older_release_holds_a_lease(store: Store, shop: Manifest) -> None:
+def test_no_takeover_while_a_worker_of_an_older_release_holds_a_lease(store: Store, shop: Manifest) -> None:
     clock = Clock()
     held = lease(manifest(store, clock=clock), SHRED, holder="old@host:1")
     kill(held)
@@ -166,7 +166,7 @@ def test_nothing_is_taken_over_while_a_worker_of_an_older_release_holds_a_lease(
     assert discover(manifest(taken(store, clock)), 4) == ["new"]
 
 
-def test_a_worker_of_an_older_release_that_takes_a_lease_meanwhile_is_seen(store: Store, shop: Manifest) -> None:
+def test_a_worker_of_an_older_release_that_takes_a_lease_meanwhile_is_noticed(store: Store, shop: Manifest) -> None:
     """The takeover rests on each row as it was read."""
     as_before(store)
 
@@ -235,7 +235,7 @@ def _of_newer_lease(data: dict[str, Any]) -> dict[str, Any]:
     ("sort", "change"),
     [(STATE, newer), (LEASE, _of_newer_lease), (record_key(key(2), 1), lambda data: {**data, "version": FORM + 1})],
 )
-def test_a_process_that_lives_through_an_upgrade_writes_nothing_any_more(
+def test_a_process_that_lives_through_an_upgrade_no_longer_writes(
     store: Store, shop: Manifest, sort: str, change: Callable[[dict[str, Any]], dict[str, Any]]
 ) -> None:
     """It has looked at the identity before: the rows that its writes rest on say it again."""
@@ -257,7 +257,7 @@ def test_a_newer_identity_that_a_process_happens_to_read_stops_its_next_write(st
 MORE = {"new_field": {"deep": [1]}}
 
 
-def test_what_this_release_does_not_know_is_written_back(store: Store, shop: Manifest) -> None:
+def test_unknown_attributes_are_written_back(store: Store, shop: Manifest) -> None:
     """A field that a release adds without a new version: an older one that may go on must not drop it."""
 
     def more(data: dict[str, Any]) -> dict[str, Any]:
@@ -280,9 +280,7 @@ def _with_more(data: dict[str, Any]) -> dict[str, Any]:
     return {**data, **MORE, "application": {**data["application"], **MORE}, "payload": payload}
 
 
-def test_what_this_release_does_not_know_of_a_record_is_archived_and_comes_back(
-    store: Store, shop: Manifest, tmp_path: Path
-) -> None:
+def test_unknown_attributes_of_a_record_are_archived_and_restored(store: Store, shop: Manifest, tmp_path: Path) -> None:
     sort = record_key(key(1), 1)
     edit(store, sort, _with_more)
     row, item = store.get("shop", sort), shop.item(key(1))
@@ -295,7 +293,7 @@ def test_what_this_release_does_not_know_of_a_record_is_archived_and_comes_back(
     assert isinstance(kept, Put) and kept.data["new_field"] == MORE["new_field"]
 
 
-def test_what_this_release_does_not_know_is_dumped_and_comes_back(store: Store, shop: Manifest, tmp_path: Path) -> None:
+def test_unknown_attributes_are_dumped_and_restored(store: Store, shop: Manifest, tmp_path: Path) -> None:
     edit(store, record_key(key(1), 1), _with_more)
     edit(store, STATE, lambda data: {**data, **MORE})
     store.transact("shop", [Put("NEWKIND#a", MORE, ABSENT)], "a row of a kind that it does not know")

@@ -26,30 +26,30 @@ def own(mark: str = "mine", expected: int = ABSENT) -> list[Write]:
 
 
 @pytest.mark.parametrize("fault", ["answer lost", "repeat refused"])
-def test_an_own_write_is_recognised_where_the_answer_is_lost(store: Store, fault: str) -> None:
+def test_an_own_write_is_recognized_after_a_lost_answer(store: Store, fault: str) -> None:
     transact_once(LossyStore(store, fault, at=1), HERE, own(), "mark")
     assert sorts(store) == ["a", "b"]
 
 
-def test_a_request_that_was_lost_is_no_success(store: Store) -> None:
+def test_a_lost_request_is_no_success(store: Store) -> None:
     with pytest.raises(StoreUnavailable):
         transact_once(LossyStore(store, "request lost", at=1), HERE, own(), "mark")
     assert sorts(store) == []
 
 
-def test_somebody_elses_write_is_not_taken_for_an_own_one(store: Store) -> None:
+def test_another_process_write_is_not_taken_for_our_own(store: Store) -> None:
     transact_once(store, HERE, own("theirs"), "mark")
     with pytest.raises(ConditionFailed):
         transact_once(store, HERE, own("mine"), "mark")
 
 
-def test_an_answer_that_is_lost_and_cannot_be_read_back_stays_unknown(store: Store) -> None:
+def test_the_outcome_of_a_write_without_answer_or_read_back_stays_unknown(store: Store) -> None:
     with pytest.raises(OutcomeUnknown, match="no answer and could not be read back"):
         transact_once(LossyStore(store, "deaf", at=1), HERE, own(), "mark")
     assert sorts(store) == ["a", "b"]
 
 
-def test_a_table_that_is_gone_is_for_a_person_to_mend(store: Store) -> None:
+def test_a_missing_table_is_a_permanent_error(store: Store) -> None:
     if isinstance(store, SqlStore):
         with store._database.engine.begin() as connection:
             schema = store._database.schema

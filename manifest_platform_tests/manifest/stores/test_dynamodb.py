@@ -75,7 +75,7 @@ def other(url: str) -> Iterator[DynamoDbStore]:
         ("dynamodb://table?endpoint=https%3A%2F%2Fhost%2F", Address("table", None, "https://host/")),
     ],
 )
-def test_a_url_says_where_the_table_is(url: str, address: Address) -> None:
+def test_a_url_gives_the_location_of_the_table(url: str, address: Address) -> None:
     assert Address.parse(url) == address
 
 
@@ -97,7 +97,7 @@ def test_a_url_says_where_the_table_is(url: str, address: Address) -> None:
         ("dynamodb://table?endpoint=http://host:port", "endpoint must be http"),
     ],
 )
-def test_a_url_that_cannot_be_meant_is_refused_with_what_is_allowed(url: str, says: str) -> None:
+def test_an_invalid_url_is_refused_with_the_allowed_forms(url: str, says: str) -> None:
     with pytest.raises(ValueError, match=says) as error:
         Address.parse(url)
     assert "secret" not in str(error.value)
@@ -114,18 +114,20 @@ def rejected(url: str, says: str, remedy: Remedy | None = None) -> None:
         transact_once(store, HERE, [Put("a", {"mark": "mine"}, ABSENT)], "mark")
 
 
-def test_a_table_that_is_missing_says_how_it_is_made(dynamodb: DynamoDbLocal) -> None:
+def test_the_error_for_a_missing_table_names_the_command_that_creates_it(dynamodb: DynamoDbLocal) -> None:
     rejected(dynamodb.store("missing"), "table missing in eu-west-1 at http.*create the table", Remedy(Action.CREATE_STORE))
 
 
-def test_missing_credentials_are_said_so(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_credentials_are_reported_with_the_remedy(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("AWS_ACCESS_KEY_ID")
     monkeypatch.delenv("AWS_SECRET_ACCESS_KEY")
     monkeypatch.setattr(client, "_session", client._session.__wrapped__)  # not one of other credentials
     rejected(url, "Unable to locate credentials: give credentials as for every AWS tool")
 
 
-def test_a_missing_region_and_an_unknown_profile_are_said_so(dynamodb: DynamoDbLocal, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_missing_region_and_an_unknown_profile_are_reported_with_the_remedy(
+    dynamodb: DynamoDbLocal, monkeypatch: pytest.MonkeyPatch
+) -> None:
     rejected("dynamodb://table", "You must specify a region: set the region in manifest.store")
     monkeypatch.setenv("AWS_PROFILE", "nobody")
     monkeypatch.setattr(client, "_session", client._session.__wrapped__)  # not one of other credentials
@@ -230,7 +232,7 @@ ways = pytest.mark.parametrize("writes", [PAIR, ALONE], ids=["transaction", "sin
 
 @ways
 @pytest.mark.parametrize("fault", [request_lost, answer_lost, vanished, throttled, broken, busy])
-def test_a_fault_that_passes_goes_unnoticed_and_the_row_is_written_once(
+def test_a_transient_fault_goes_unnoticed_and_the_row_is_written_once(
     store: DynamoDbStore, no_pause: list[float], writes: list[Write], fault: Callable
 ) -> None:
     attempts = faults(store, fault)
@@ -252,7 +254,7 @@ def test_a_fault_that_passes_goes_unnoticed_and_the_row_is_written_once(
         (broken, OutcomeUnknown, False),
     ],
 )
-def test_a_fault_that_stays_says_whether_the_row_may_be_written(
+def test_the_error_of_a_lasting_fault_says_whether_the_row_may_be_written(
     store: DynamoDbStore,
     other: DynamoDbStore,
     no_pause: list[float],
@@ -276,7 +278,7 @@ def test_a_fault_that_stays_says_whether_the_row_may_be_written(
 
 @ways
 @pytest.mark.parametrize("then", [request_lost, throttled, answers(400, "ValidationException"), in_conflict])
-def test_what_follows_a_lost_answer_does_not_make_it_certain(
+def test_later_answers_do_not_make_a_lost_answer_certain(
     store: DynamoDbStore, no_pause: list[float], writes: list[Write], then: Callable
 ) -> None:
     faults(store, answer_lost, rest=then)
@@ -284,7 +286,7 @@ def test_what_follows_a_lost_answer_does_not_make_it_certain(
         store.transact(HERE, writes, "token")
 
 
-def test_what_came_before_does_not_make_a_later_call_unclear(store: DynamoDbStore, no_pause: list[float]) -> None:
+def test_an_earlier_lost_answer_does_not_make_a_later_call_unclear(store: DynamoDbStore, no_pause: list[float]) -> None:
     faults(store, answer_lost, None, rest=request_lost)
     store.transact(HERE, ALONE, "token")
     with pytest.raises(StoreUnavailable):
@@ -322,7 +324,7 @@ def test_a_single_put_that_met_a_transaction_is_tried_again(store: DynamoDbStore
         store.transact(HERE, [Put("a", {}, 1, lasting=True)], "another")
 
 
-def test_of_mixed_reasons_those_of_conditions_are_named_and_others_are_told(store: DynamoDbStore) -> None:
+def test_mixed_cancellation_reasons_report_failed_conditions_and_other_errors(store: DynamoDbStore) -> None:
     faults(
         store, cancelled("TransactionConflict", "ConditionalCheckFailed"), cancelled("None", "ItemCollectionSizeLimitExceeded")
     )
@@ -392,7 +394,7 @@ def test_every_read_is_strongly_consistent(store: DynamoDbStore) -> None:
 BIG = "x" * 290_000
 
 
-def test_a_query_goes_on_beyond_a_megabyte(store: DynamoDbStore) -> None:
+def test_a_query_continues_beyond_a_megabyte(store: DynamoDbStore) -> None:
     for number in range(9):
         store.transact(HERE, [Put(f"P#{number}", {"of": BIG}, ABSENT)], str(number))
     before = store.requests
@@ -404,7 +406,7 @@ def test_a_query_goes_on_beyond_a_megabyte(store: DynamoDbStore) -> None:
     assert store.query(HERE, "P#", reverse=True) == whole[::-1]
 
 
-def test_what_one_answer_does_not_hold_is_asked_for_again(store: DynamoDbStore) -> None:
+def test_keys_that_do_not_fit_one_answer_are_requested_again(store: DynamoDbStore) -> None:
     """An answer holds 16 MB: what is beyond comes back unprocessed."""
     wanted = [f"P#{number:02d}" for number in range(60)]
     for start in range(0, 60, 10):
@@ -443,7 +445,7 @@ def objects(folder: Path) -> list[Path]:
 
 
 @pytest.mark.parametrize("lasting", [False, True])
-def test_data_that_is_too_large_for_a_row_lies_elsewhere_and_comes_back(url: str, tmp_path: Path, lasting: bool) -> None:
+def test_data_too_large_for_a_row_is_stored_outside_and_read_back(url: str, tmp_path: Path, lasting: bool) -> None:
     data = {"of": "ü" * 100_000}
     with closing(DynamoDbStore(url, ObjectFolder(tmp_path / "overflow"))) as store:
         for _ in range(2):
@@ -460,7 +462,7 @@ def test_data_that_is_too_large_for_a_row_lies_elsewhere_and_comes_back(url: str
         assert outside(url) == []
 
 
-def test_a_transaction_that_is_too_large_as_a_whole_keeps_its_largest_rows_elsewhere(url: str, tmp_path: Path) -> None:
+def test_a_transaction_that_is_too_large_stores_its_largest_rows_outside(url: str, tmp_path: Path) -> None:
     writes = [Put(f"{number:02d}", {"of": "x" * (100_000 + number)}, ABSENT) for number in range(40)]
     with closing(DynamoDbStore(url, ObjectFolder(tmp_path))) as store:
         store.transact(HERE, writes, "token")
@@ -468,7 +470,7 @@ def test_a_transaction_that_is_too_large_as_a_whole_keeps_its_largest_rows_elsew
     assert len(outside(url)) == len(objects(tmp_path)) == 6
 
 
-def test_without_a_place_for_it_large_data_is_refused_and_the_key_named(store: DynamoDbStore) -> None:
+def test_large_data_without_an_overflow_place_is_refused_and_the_setting_is_named(store: DynamoDbStore) -> None:
     store.transact(HERE, [Put("a", {"of": "x" * (driver.ROW_LIMIT - 9)}, ABSENT)], "just so")
     with pytest.raises(StoreRejected, match=r"RECORD#b has 307,201 bytes of data.*set manifest.overflow"):
         store.transact(HERE, [Put("RECORD#b", {"of": "x" * (driver.ROW_LIMIT - 8)}, ABSENT)], "too much")
@@ -484,7 +486,7 @@ def far(url: str, tmp_path: Path) -> Path:
     return file
 
 
-def test_large_data_that_changed_or_is_gone_is_reported(url: str, tmp_path: Path, far: Path) -> None:
+def test_changed_or_lost_large_data_is_reported(url: str, tmp_path: Path, far: Path) -> None:
     with closing(DynamoDbStore(url, ObjectFolder(tmp_path / "overflow"))) as store:
         far.write_bytes(far.read_bytes().replace(b"x", b"y", 1))
         with pytest.raises(RowDamaged, match=rf"the data of a in file://{far} has changed.*backup"):
@@ -494,7 +496,7 @@ def test_large_data_that_changed_or_is_gone_is_reported(url: str, tmp_path: Path
             store.query(HERE, "")
 
 
-def test_large_data_needs_its_place_to_be_read(url: str, far: Path, store: DynamoDbStore) -> None:
+def test_reading_large_data_requires_the_overflow_place(url: str, far: Path, store: DynamoDbStore) -> None:
     with pytest.raises(StoreRejected, match=rf"the data of a is in file://{far}: set manifest.overflow"):
         store.get(HERE, "a")
 
@@ -526,7 +528,7 @@ def test_a_place_that_cannot_be_reached_is_unavailable_and_nothing_is_written(ur
         assert store.get(HERE, "b") is None
 
 
-def test_what_no_row_names_any_more_is_known_by_dataset_and_table(url: str, tmp_path: Path) -> None:
+def test_orphaned_objects_are_found_by_dataset_and_table(url: str, tmp_path: Path) -> None:
     """Two writes of the same content have an object each: the one that is left over is nobody's."""
     with closing(DynamoDbStore(url, ObjectFolder(tmp_path))) as store:
         assert store.unnamed(HERE) == []
@@ -545,7 +547,7 @@ def test_what_no_row_names_any_more_is_known_by_dataset_and_table(url: str, tmp_
 # What it costs
 
 
-def test_what_the_server_charges_is_summed(store: DynamoDbStore) -> None:
+def test_the_units_that_the_server_charges_are_summed(store: DynamoDbStore) -> None:
     assert store.units == Units(0, 0)
     store.transact(HERE, [Put("a", {"of": "x" * 1500}, ABSENT, lasting=True)], "1")
     assert store.units == Units(0, 2)
@@ -602,7 +604,7 @@ def test_boto3_is_loaded_when_a_store_is_opened_and_not_before() -> None:
 # The table
 
 
-def test_a_table_is_made_once_and_is_as_it_should_be(dynamodb: DynamoDbLocal) -> None:
+def test_a_table_is_created_once_with_the_required_settings(dynamodb: DynamoDbLocal) -> None:
     url = dynamodb.store(f"test-{uuid.uuid4().hex[:12]}")
     assert create_table(url)
     assert check_table(url) == []
@@ -620,7 +622,7 @@ def imitation(dynamodb: DynamoDbLocal) -> Iterator[Any]:
     server.stop()
 
 
-def test_every_setting_that_drifted_is_reported_with_the_command_that_mends_it(imitation: Any) -> None:
+def test_every_changed_setting_is_reported_with_the_command_that_repairs_it(imitation: Any) -> None:
     table, endpoint = f"test-{uuid.uuid4().hex[:12]}", imitation.meta.endpoint_url
     url = f"dynamodb://{table}?region={REGION}&endpoint={endpoint}"
     with pytest.raises(StoreRejected, match="create the table") as rejected:

@@ -41,7 +41,7 @@ def file(tmp_path: Path, url: str) -> Path:
     return file
 
 
-def test_a_store_is_made_once_and_checked_and_used(url: str) -> None:
+def test_a_store_is_created_once_then_checked_and_used(url: str) -> None:
     made, again = create_store(url), create_store(url)
     assert (made.made, made.differences, again.made, again.differences) == (True, [], False, [])
     assert check_store(url) == again
@@ -58,7 +58,7 @@ def test_large_data_goes_where_the_configuration_says(dynamodb: DynamoDbLocal, t
     assert len(list((tmp_path / "big").iterdir())) == 1
 
 
-def test_the_commands_make_and_check(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_commands_create_and_check_the_store(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["store", "check", "--config", str(file)]) == 1
     told = capsys.readouterr()
     assert "manifest-platform store create" in told.out + told.err
@@ -71,7 +71,7 @@ def test_the_commands_make_and_check(file: Path, capsys: pytest.CaptureFixture[s
     assert json.loads(capsys.readouterr().out)["differences"] == []
 
 
-def test_a_check_makes_nothing_and_names_what_is_missing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_check_creates_nothing_and_names_missing_parts(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     url = f"sqlite:///{tmp_path}/manifest.db"
     assert [difference.setting for difference in check_store(url).differences] == ["file"]
     assert list(tmp_path.iterdir()) == []
@@ -80,7 +80,7 @@ def test_a_check_makes_nothing_and_names_what_is_missing(tmp_path: Path, capsys:
     assert [difference.setting for difference in found] == ["columns of manifest", "table manifest_transactions"]
 
 
-def test_a_file_that_replaces_another_is_told_from_it(tmp_path: Path) -> None:
+def test_a_file_that_replaces_another_has_another_identity(tmp_path: Path) -> None:
     path = tmp_path / "manifest.db"
     url = f"sqlite:///{path}"
     assert file_identity(url) == 0
@@ -109,7 +109,7 @@ def test_a_drain_ends_where_the_store_does_not_answer_and_leaves_the_rest_to_the
 
 
 @pytest.mark.parametrize("url", ["sqlite:///m.db", "dynamodb://table"])
-def test_to_read_a_url_loads_no_library_of_its_driver(url: str) -> None:
+def test_reading_a_url_loads_no_library_of_its_driver(url: str) -> None:
     code = (
         "import sys; from manifest_platform.config import ManifestConfig; "
         f"ManifestConfig(store={url!r}); print({{'sqlalchemy', 'boto3'}} & set(sys.modules))"
@@ -118,6 +118,6 @@ def test_to_read_a_url_loads_no_library_of_its_driver(url: str) -> None:
 
 
 @pytest.mark.parametrize("url", ["no url", "mysql://h/db", "://", "sqlite", "sqlite:/m.db"])
-def test_a_url_that_no_driver_takes_is_refused_with_what_is_allowed(url: str) -> None:
+def test_a_url_without_a_driver_is_refused_with_the_allowed_forms(url: str) -> None:
     with pytest.raises(ValueError, match=r"^allowed: dynamodb://.*, postgresql://.*, sqlite:///path/to/manifest.db$"):
         open_store(url)

@@ -25,7 +25,7 @@ from manifest_platform.testing.store import HERE, put, sorts
 # SQLite
 
 
-def test_many_may_open_a_fresh_file_at_once(tmp_path: Path) -> None:
+def test_many_threads_may_open_a_new_file_concurrently(tmp_path: Path) -> None:
     start = threading.Barrier(8)
 
     def open_one(name: str) -> None:
@@ -39,7 +39,7 @@ def test_many_may_open_a_fresh_file_at_once(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("url", ["sqlite://", "sqlite:///:memory:", "mysql://host/db", "postgresql://host", "no url"])
-def test_a_store_that_is_no_file_and_no_database_is_refused(url: str) -> None:
+def test_a_url_that_is_no_database_is_refused(url: str) -> None:
     with pytest.raises(ValueError, match="allowed: sqlite:///path"):
         SqlStore(url)
 
@@ -70,7 +70,7 @@ def _no_database(path: Path) -> Path:
         (lambda path: path.parent, "unable to open database file: make file and directory writable"),
     ],
 )
-def test_a_store_that_cannot_be_opened_is_unavailable_and_says_where_and_what_to_do(
+def test_a_store_that_cannot_be_opened_is_unavailable_with_place_and_remedy(
     tmp_path: Path, of: Callable[[Path], Path], says: str
 ) -> None:
     path = of(tmp_path / "manifest.db")
@@ -89,7 +89,7 @@ def test_a_file_that_is_locked_while_it_is_opened_is_unavailable(tmp_path: Path,
     SqlStore(f"sqlite:///{path}").close()
 
 
-def test_a_file_that_is_spoilt_while_it_is_used_is_for_a_person(tmp_path: Path) -> None:
+def test_a_file_that_is_damaged_while_it_is_used_is_a_permanent_error(tmp_path: Path) -> None:
     store = SqlStore(f"sqlite:///{tmp_path}/manifest.db")
     store.close()
     _no_database(tmp_path / "manifest.db")
@@ -134,7 +134,7 @@ def waits(other: psycopg.Connection) -> None:
             time.sleep(0.01)
 
 
-def test_a_condition_is_decided_when_the_row_is_free(on_postgres: SqlStore, postgres: str) -> None:
+def test_a_condition_is_checked_once_the_row_is_unlocked(on_postgres: SqlStore, postgres: str) -> None:
     put(on_postgres, "a")
     with beside(postgres) as other, ThreadPoolExecutor(1) as pool:
         other.execute("UPDATE manifest SET version = 2 WHERE sort = 'a'")
@@ -186,7 +186,7 @@ def test_a_connection_that_dies_with_the_commit_leaves_the_outcome_unknown(on_po
         put(on_postgres, "a")
 
 
-def test_many_may_open_a_fresh_schema_at_once(postgres: str) -> None:
+def test_many_processes_may_open_a_new_schema_concurrently(postgres: str) -> None:
     start = threading.Barrier(8)
 
     def open_one() -> None:
@@ -229,7 +229,7 @@ def test_commits_that_a_crash_would_undo_are_reported(on_postgres: SqlStore, pos
     assert str(difference).startswith("synchronous_commit: off, but should be on") and "ALTER SYSTEM" in str(difference.mend)
 
 
-def test_a_user_who_may_not_make_the_tables_is_told(postgres: str) -> None:
+def test_a_user_without_the_right_to_create_tables_gets_the_remedy(postgres: str) -> None:
     role = f"role_{uuid4().hex[:8]}"
     with psycopg.connect(postgres) as connection:
         connection.execute(SQL("CREATE ROLE {} LOGIN").format(Identifier(role)))
@@ -250,7 +250,7 @@ def test_a_password_is_in_no_message(password: str) -> None:
 @pytest.mark.parametrize(
     "url", ["postgresql://me:hun@ter2@h/db", "postgresql://me:x@h:ter2/db", "postgresql://h/db?password=ter2"]
 )
-def test_a_url_that_cannot_be_meant_is_refused_and_not_repeated(url: str) -> None:
+def test_an_invalid_url_is_refused_and_not_repeated_in_the_message(url: str) -> None:
     with pytest.raises(ValueError, match=r"allowed|Allowed|PGPASSWORD") as error:
         SqlStore(url)
     assert "ter2" not in str(error.value)
