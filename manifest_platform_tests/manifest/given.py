@@ -1,4 +1,4 @@
-"""What the manifest's tests start from: a feed of two steps, items by number, a clock to turn, stores that lose answers."""
+"""Common fixtures of the manifest's tests: a feed of two steps, items by number, a manual clock, stores that lose answers."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ Gap = Literal["none", "contiguous"]
 
 
 class Clock:
-    """A clock that goes only when told to."""
+    """A clock that moves only when a test calls `turn`."""
 
     def __init__(self) -> None:
         self.now = START
@@ -81,12 +81,12 @@ def discover(of: Manifest, *numbers: int) -> list[str]:
 
 
 def twin(number: int, id_: str) -> Landed:
-    """A directory of an item's sort key at another URI."""
+    """A directory with the sort key of an item at another URI."""
     return dataclasses.replace(landed(number), key=dataclasses.replace(key(number), id=id_))
 
 
 def register_by_hand(of: Manifest, found: Landed) -> None:
-    """Writes an item that discovery would refuse: of a sort key that the manifest has under another URI."""
+    """Writes an item that discovery would refuse, because the manifest has its sort key under another URI."""
     states = {LOAD.key: of.state(LOAD)}
     writes = registration([found], of.steps(FEED), states, Application("discover"), Stamp("by hand"))
     of.store.transact(of.dataset, writes, f"by hand {found.key.id}")
@@ -97,7 +97,7 @@ def lease(of: Manifest, application: Application = LOAD, holder: str = "worker")
 
 
 def kill(held: Lease) -> None:
-    """The holder's process is gone: no heartbeat, nothing given back."""
+    """Simulates the death of the holder's process: no more heartbeats, and the lease is not given back."""
     held._stopped.set()
 
 
@@ -108,7 +108,7 @@ def shred(of: Manifest, *numbers: int) -> None:
 
 
 def land(of: Manifest, *numbers: int) -> None:
-    """Items that are discovered and shredded."""
+    """Discovers items and shreds them."""
     discover(of, *numbers)
     shred(of, *numbers)
 
@@ -126,7 +126,7 @@ def claim_next(of: Manifest, held: Lease) -> Claim:
 
 
 def load_next(of: Manifest) -> int:
-    """Loads what is next; says which item it was."""
+    """Loads the next item and returns its number."""
     with lease(of) as held:
         claim = claim_next(of, held)
         of.complete(claim, DONE)
@@ -152,7 +152,7 @@ def set_state(of: Manifest, state: StepState, application: Application = LOAD) -
     of.store.transact(of.dataset, [Put(state_key(application), state.to_dict(), state.version)], f"by hand {state}")
 
 
-# Records by hand: what upstream's notation writes as P#1<-0
+# Records by hand: `P#1<-0` in upstream's notation
 
 
 def record(
@@ -169,17 +169,17 @@ def record(
 
 
 def item_of(*records: Record) -> Item:
-    """An item of records, numbered in the order given."""
+    """An item with these records, numbered in the order given."""
     return Item(key(1), tuple(dataclasses.replace(one, sequence=at) for at, one in enumerate(records, start=1)))
 
 
-# What is kept beside the log must be what the log says
+# Everything that is stored beside the log must equal what follows from the log
 
 
 def assert_kept(of: Manifest, late: Late | None = None) -> None:
-    """Counters, watermark and waiting rows equal what the records of all items add up to.
+    """Asserts that counters, watermark and waiting rows equal what follows from the records of all items.
 
-    `late`: the policy that the feed has had all the time; None where it was changed, and each item's records say.
+    `late`: the feed's policy, if it never changed. None if it changed; then the records of each item decide.
     """
     items = list(of.items(FEED))
     assert not [problem for item in items for problem in item.problems]
@@ -221,7 +221,7 @@ def assert_kept(of: Manifest, late: Late | None = None) -> None:
 
 
 def _need(item: Item, application: Application) -> Need | None:
-    """What a shredder or a loader needs a person or a retry for, told from the records in another way than the product."""
+    """The reason why an item needs a person or a retry, derived from the records independently of the product's code."""
     own = [record for record in item.records if record.application.key == application.key]
     newest = max((record.epoch or 0 for record in own), default=0)
     counts = [record for record in own if (record.epoch or 0) >= newest]
@@ -248,7 +248,7 @@ def _need(item: Item, application: Application) -> Need | None:
 
 
 def dump(of: Manifest) -> list[tuple]:
-    """The whole manifest without what differs from run to run: ids, nonces and row versions of leases."""
+    """The whole manifest without values that differ between executions: ids, nonces and row versions of leases."""
     names = {row.data["record_id"]: row.sort for row in of.store.query(of.dataset, records_prefix(FEED))}
     told = []
     for row in of.store.query(of.dataset, ""):
@@ -262,9 +262,9 @@ def dump(of: Manifest) -> list[tuple]:
 class LossyStore:
     """A store whose n-th transaction, counted from 1, meets a fault.
 
-    `answer lost`: it happens, and nobody says so. `repeat refused`: it happens, and a client's silent repeat reports that
-    the conditions do not hold. `deaf`: as `answer lost`, and the row cannot be read then. `request lost`: it does not
-    happen. `vanished`: it does not happen, and nobody says so.
+    `answer lost`: the transaction commits, and the caller gets no answer. `repeat refused`: it commits, and a silent repeat by
+    the client reports that the conditions do not hold. `deaf`: as `answer lost`, and the row cannot be read afterward. `request
+    lost`: it does not commit, and the caller learns so. `vanished`: it does not commit, and the caller gets no answer.
     """
 
     def __init__(self, store: Store, fault: str, at: int):

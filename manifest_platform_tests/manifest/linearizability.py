@@ -1,9 +1,9 @@
-"""Whether a recorded history of concurrent calls on a store is one that the store's contract allows: linearizability.
+"""Checks if a recorded history of concurrent calls on a store is linearizable under the store's contract.
 
-Belongs here: what is recorded of a call, the contract as a sequential machine, and the search for an order of the calls in
-which every answer is right and no call comes before one that had returned when it began (Wing and Gong, in Lowe's
-just-in-time form). Rows are taken in groups, and no call touches two groups: a history is linearizable if and only if
-each group's part of it is, so each is checked by itself.
+This module has the records of calls, the contract as a sequential machine, and the search for a valid order of the calls. In a
+valid order every answer is right, and no call comes before a call that had returned when it began. The search is that of Wing
+and Gong in Lowe's just-in-time form. Rows are in groups, and no call touches two groups. So a history is linearizable if and
+only if the history of each group is, and each group is checked separately.
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ NEVER = 1 << 63
 """When a call returns whose outcome nobody knows: it may happen at any time after its beginning, or not at all."""
 
 
-# What was called, and what it answered
+# The calls and their answers
 
 
 @dataclass(frozen=True)
 class Seen:
-    """One row in an answer: its version and the number that was put."""
+    """A row in an answer: its version and the number that was put."""
 
     version: int
     value: int
@@ -48,7 +48,7 @@ Rows = tuple[Seen | None, ...]
 
 @dataclass(frozen=True)
 class Get:
-    """A row was read."""
+    """A read of a single row."""
 
     row: int
     answer: Seen | None
@@ -59,7 +59,7 @@ class Get:
 
 @dataclass(frozen=True)
 class Query:
-    """All rows of the group were read with one call."""
+    """A read of all rows of the group in one call."""
 
     answer: Rows
 
@@ -69,7 +69,7 @@ class Query:
 
 @dataclass(frozen=True)
 class Wrote:
-    """One write of a transaction: `put` is the number put, None for a delete, and for a check with `checks`."""
+    """A write of a transaction. `put` is the number put, or None for a delete. With `checks` it is a check of the version."""
 
     row: int
     expected: int
@@ -83,9 +83,9 @@ class Wrote:
 
 @dataclass(frozen=True)
 class Transact:
-    """All or none. `failed`: the writes that did not hold; None where it was not answered whether they did.
+    """A transaction. `failed`: the writes whose conditions did not hold; None if the outcome is unknown.
 
-    `token`: None where no other call has the same, so that nothing need be remembered of it.
+    `token`: None if no other call has the same token, because the checker then does not have to remember it.
     """
 
     writes: tuple[Wrote, ...]
@@ -101,7 +101,7 @@ class Transact:
 
 @dataclass(frozen=True)
 class Call:
-    """A call between its beginning and its return, in nanoseconds of one monotonic clock."""
+    """A call with its begin and end, in nanoseconds of one monotonic clock."""
 
     thread: int
     begin: int
@@ -117,7 +117,7 @@ def _told(rows: Rows) -> str:
     return ", ".join(f"{name} = {row or 'absent'}" for name, row in zip(ROWS, rows, strict=True))
 
 
-# The contract, one call after the other
+# The contract as a sequential machine
 
 
 @dataclass(frozen=True)
@@ -149,7 +149,7 @@ def after(group: Group, did: Get | Query | Transact) -> Group | None:
 
 
 def _is_overwritten(group: Group, writes: Sequence[Wrote]) -> bool:
-    """Whether these are a single write to the lasting row, and another has written it since: its repeat may fail then."""
+    """True if this is a single write to the lasting row that was overwritten since. Its repeat may then fail."""
     [first, *others] = writes
     return first.row == LASTING and not others and group.rows[LASTING] != Seen(first.expected + 1, first.put or 0)
 
@@ -171,7 +171,7 @@ def _written(rows: Rows, writes: Sequence[Wrote]) -> Rows:
 
 @dataclass(frozen=True)
 class Violation:
-    """A history that no order explains: calls on rows that were `start` when the first of them could take effect."""
+    """A history that no order explains: calls on rows that were `start` when the first of these calls could take effect."""
 
     group: int
     start: Group
@@ -191,16 +191,16 @@ Configuration = tuple[Group, frozenset[int]]
 
 
 def check(history: Sequence[Call], group: int = 0, start: Group = EMPTY) -> Violation | None:
-    """The violation in one group's history, as small as it can soundly be made; None if there is none."""
+    """The violation in the history of one group, reduced as far as is sound; None if there is none."""
     found = _Search(history).violation(start)
     return _smaller(dataclasses.replace(found, group=group)) if found else None
 
 
 class _Search:
-    """Goes through the returns in the order of time, with every configuration that the answers so far leave possible.
+    """Visits the returns in the order of time, with every configuration that the answers up to there leave possible.
 
-    A call that writes takes effect only when a return calls for it: its own, or that of a call which it explains. One that
-    only reads takes effect as soon as its answer is right. So there are few configurations, however long the history is.
+    A call that writes takes effect only when a return requires it: its own, or that of a call that it explains. A call that
+    only reads takes effect as soon as its answer is right. This keeps the number of configurations small in a long history.
     """
 
     def __init__(self, history: Sequence[Call]):
@@ -222,7 +222,7 @@ class _Search:
             if not possible:
                 return Violation(0, known, tuple(self.calls[at] for at in since))
             self.open.remove(number)
-            if len(possible) == 1:  # what came before matters no more
+            if len(possible) == 1:  # the history before this point no longer matters
                 [(known, effective)] = possible
                 self.open -= {at for at in effective if self.calls[at].end == NEVER}
                 possible = {(known, effective & self.open)}
@@ -230,7 +230,7 @@ class _Search:
         return None
 
     def _returned(self, possible: set[Configuration], number: int) -> set[Configuration]:
-        """The configurations in which a call has taken effect: by itself, or after others that are open."""
+        """The configurations in which a call has taken effect, alone or after other open calls."""
         into: set[Configuration] = set()
         seen: set[Configuration] = set()
         stack = [self._read(*configuration) for configuration in possible]
@@ -248,7 +248,7 @@ class _Search:
         return into
 
     def _read(self, group: Group, effective: frozenset[int]) -> Configuration:
-        """The configuration in which all open calls whose answer is right, and that change nothing, have taken effect."""
+        """The configuration in which all open calls with a right answer and without a change have taken effect."""
         return group, effective | {at for at in self.open - effective if after(group, self.calls[at].did) == group}
 
 
@@ -263,9 +263,9 @@ def _with_repeated_tokens_only(calls: Sequence[Call]) -> list[Call]:
 
 
 def _smaller(violation: Violation) -> Violation:
-    """The violation without the calls that changed nothing and that it does without.
+    """The violation without the calls that changed nothing and are not necessary for it.
 
-    A call that wrote nothing may be left out of any history that has an order; a write may not, for others rest on it.
+    A call that wrote nothing may be left out of any history that has an order. A write may not: other calls depend on it.
     """
     for call in reversed(violation.calls):
         wrote = isinstance(call.did, Transact) and not call.did.failed
@@ -279,10 +279,10 @@ def _smaller(violation: Violation) -> Violation:
 
 
 class Recorder:
-    """Calls a store from several threads, and writes down what it answered.
+    """Calls a store from several threads, and records its answers.
 
-    `atomic_queries`: whether a query reads all its rows at one moment. Where it does not (DynamoDB promises that much of
-    one row only), each of its rows counts as read by itself. `repeats`: whether transactions are repeated now and then.
+    `atomic_queries`: True if a query reads all its rows at one moment. If False, each row of a query counts as a read of its
+    own: DynamoDB promises consistency only for a single row. `repeats`: True if some transactions are repeated.
     """
 
     def __init__(self, store: Store, seed: int, *, atomic_queries: bool = True, repeats: bool = True):
@@ -290,7 +290,7 @@ class Recorder:
         self.unavailable = 0
 
     def record(self, operations: int, *, groups: int, threads: int = 8) -> dict[int, list[Call]]:
-        """The histories of the groups: all threads work on one group at a time, and then on the next."""
+        """Returns the histories of the groups. All threads work on one group, and then on the next."""
         share = operations // groups // threads
         told: list[list[tuple[int, Call]]] = [[] for _ in range(threads)]
         start = threading.Barrier(threads)
@@ -303,7 +303,7 @@ class Recorder:
                     start.wait()
                     for call in self._calls(random, group, thread, share):
                         told[thread].append((group, call))
-            except BaseException as error:  # the others must not wait for ever
+            except BaseException as error:  # the other threads must not wait forever
                 errors.append(error)
                 start.abort()
 
@@ -321,7 +321,7 @@ class Recorder:
         return histories
 
     def _calls(self, random: Random, group: int, thread: int, count: int) -> Iterator[Call]:
-        """What one thread does: it reads, and writes on the versions that it saw last, mostly."""
+        """The calls of one thread: reads, and writes that mostly expect the versions that the thread read last."""
         known = [ABSENT] * len(ROWS)
         last: Transact | None = None
         for number in range(count):
@@ -348,7 +348,7 @@ class Recorder:
         return [Call(thread, begin, end, Get(row, answer))]
 
     def _get_many(self, group: int, thread: int, known: list[int]) -> list[Call]:
-        """All rows, each by itself: the contract does not say that they are read at one moment."""
+        """Reads all rows as separate reads: the contract does not promise that they are read at one moment."""
         begin = time.monotonic_ns()
         found = self.store.get_many(PARTITION, [_sort(group, row) for row in range(len(ROWS))])
         end = time.monotonic_ns()
@@ -380,7 +380,7 @@ class Recorder:
             failed = None
         except StoreUnavailable:
             self.unavailable += 1
-            return []  # the contract: nothing was written. If something was, no order explains who read it
+            return []  # by the contract nothing was written; if something was, no order explains a call that read it
         end = NEVER if failed is None else time.monotonic_ns()
         if failed == ():
             for one in wanted.writes:
@@ -397,7 +397,7 @@ def _sort(group: int, row: int) -> str:
 
 
 def _writes(random: Random, known: Sequence[int], put: int) -> Iterator[Wrote]:
-    """Writes to some rows, each on the version seen last or, now and then, on another."""
+    """Writes to some rows, each on the version that was read last or, sometimes, on another version."""
     for row in random.sample(range(len(ROWS)), random.choice((1, 1, 2, 3))):
         expected = known[row] if random.random() < 0.9 else random.randrange(3)
         what = random.random()

@@ -1,4 +1,4 @@
-"""The processes of a vault, step by step: a shredder, a loader, and the sink with the warehouse's side of it."""
+"""The processes of a vault, step by step: a shredder, a loader, and the sink with the warehouse's part of the protocol."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class Fenced(Exception):
 
 
 class Behind(Exception):
-    """The sink is past the item."""
+    """The sink has already passed the item."""
 
 
 @dataclass
@@ -44,7 +44,7 @@ class Fence:
 
 @dataclass(frozen=True)
 class Commit:
-    """What the sink committed: an item of a feed, or a snapshot, and in which epoch."""
+    """A commit in the sink: an item of a feed, or a snapshot, with its epoch."""
 
     feed: str
     position: str
@@ -54,7 +54,7 @@ class Commit:
 
 @dataclass
 class Sink:
-    """Fences, ledger, and all commits in order."""
+    """A simulated warehouse: fences, ledger, and all commits in order."""
 
     fences: dict[str, Fence] = field(default_factory=lambda: {feed: Fence() for feed in (INCR, LOG, FULL)})
     ledger: dict[tuple[str, str], int] = field(default_factory=dict)
@@ -67,7 +67,7 @@ class Sink:
         fence.token, fence.epoch = token, epoch
 
     def apply(self, item: Item, step: Step, token: int, epoch: int, serving: int) -> None:
-        """Commits an item, unless the ledger has it in an epoch that serves."""
+        """Commits an item, unless the ledger has it in an epoch that still serves."""
         feed, position = item.key.feed, item.key.position
         self.raise_fence(feed, token, epoch)
         if self.ledger.get((feed, position), 0) >= serving:
@@ -91,7 +91,7 @@ def boundary(sort: str) -> str:
 
 
 class Loader:
-    """A process that loads a feed. Each `yield` is a moment at which others may act, or it may die."""
+    """A process that loads a feed. At each `yield` other processes may act, or the process may die."""
 
     def __init__(self, of: Manifest, feed: str, sink: Sink):
         self.of, self.feed, self.sink, self.step = of, feed, sink, of.step(feed, "load")
@@ -100,7 +100,7 @@ class Loader:
         self.running = self._run()
 
     def go_on(self, chance: str) -> bool:
-        """Takes one more step; False if that was the last."""
+        """Takes one more step; returns False if that was the last."""
         self.chance = chance
         try:
             next(self.running)
@@ -114,7 +114,7 @@ class Loader:
         return True
 
     def _is_fenced_rightly(self, error: Exception) -> None:
-        """The newest holder in the newest epoch is refused by nothing."""
+        """Asserts that the sink's fence never refuses the newest holder in the newest epoch."""
         stored, fence = self.of.lease(LOAD, self.feed), self.sink.fences[self.feed]
         if isinstance(error, Fenced) and self.held and stored and self.held.token == stored.token:
             assert fence.token <= stored.token, error
@@ -167,7 +167,7 @@ class Loader:
         self.sink.apply(claim.item, self.step, held.token, claim.state.epoch, serving)
 
     def _raise_token(self, held: Lease, epoch: int) -> None:
-        """A sink that has seen a newer token than the newest lease has outlived the manifest's backup."""
+        """Raises the lease's token above a token of the sink that is newer because the manifest was restored from a backup."""
         fence = self.sink.fences[self.feed]
         if fence.token > held.token and fence.epoch <= epoch:
             held.raise_token(fence.token)
@@ -187,7 +187,10 @@ class Loader:
 
 
 def shred(of: Manifest, feed: str, most: int, end: str = "done") -> None:
-    """Frees what a dead shredder left, and shreds what waits. The last of it `fails`, or the shredder `dies` over it."""
+    """Frees the items that a dead shredder left, and shreds those that wait.
+
+    `end`: with `fails` the last item fails; with `dies` the shredder dies while it works on the last item.
+    """
     held = of.acquire(feed, "shred", "shredder", HOUR)
     ready, stuck = of.waiting(feed, "shred", most)
     for one in stuck:
@@ -209,7 +212,7 @@ def shred(of: Manifest, feed: str, most: int, end: str = "done") -> None:
 
 
 class Apart:
-    """A store whose one partition is a test's own, whatever it is called: many manifests fit into one store."""
+    """A store that maps every partition to a partition of the test, so that many manifests share a store."""
 
     def __init__(self, store: Store, partition: str):
         self.store, self.partition, self.requests = store, partition, 0
@@ -228,4 +231,4 @@ class Apart:
         self.store.transact(self.partition, writes, token)
 
     def close(self) -> None:
-        """The store is others' as well."""
+        """Does nothing, because other tests share the store."""

@@ -1,4 +1,4 @@
-"""Backlogs as many steps would have left them, written by the batch."""
+"""Writes large backlogs in batches, as many steps would have left them."""
 
 from __future__ import annotations
 
@@ -28,13 +28,13 @@ Then = Literal["new", "failed", "shredded"]
 
 
 def run_key(feed: str, number: int) -> ItemKey:
-    """The key of the number-th run: one every minute."""
+    """The key of a run by its number: one run a minute."""
     name = f"{START + timedelta(minutes=number):%Y-%m-%d-%H-%M-%S}"
     return ItemKey(feed, name, f"s3://bucket/{feed}/run={name}/")
 
 
 def grow(of: Manifest, feed: str, before: int, size: int, then: Then) -> None:
-    """Adds runs to those that are there, so that there are `size`: new ones, or such as shredding failed on or has done."""
+    """Adds runs until there are `size`. `then`: they are new, or their shredding failed, or it is done."""
     puts: list[Put] = []
     for number in range(before, size):
         item = _item(run_key(feed, number), then)

@@ -28,7 +28,7 @@ from manifest_platform_tests.manifest.given import (
 
 
 class Day:
-    """A working day that uses every operation, one write a step, so that a step may be repeated when its request got lost."""
+    """A working day that uses every operation. Each step writes once, so that a step with a lost request may be repeated."""
 
     def __init__(self, store: Store):
         self.clock = Clock()
@@ -100,7 +100,7 @@ class Day:
             discover(1),
             *shredding(1),
             hold("load", take),
-            hold("claim", claim),  # the late one
+            hold("claim", claim),  # the late item
             lambda: of.complete(held("claim"), DONE),
             hold("claim", claim),
             lambda: of.complete(held("claim"), DONE),
@@ -112,13 +112,13 @@ class Day:
             discover(6),
             lambda: of.complete(held("claim"), DONE),
             discover(0),
-            lambda: of.next(FEED, "load"),  # marks 6 late, which the watermark jumped
+            lambda: of.next(FEED, "load"),  # marks item 6 late, because the watermark passed it
             lambda: held("load").release(),
         ]
 
 
 def run_day(store: Store, *, again: bool = False) -> Manifest:
-    """Runs the day; with `again`, the step whose request got lost is repeated, as an operator or a retrying worker would."""
+    """Runs the day; with `again`, a step with a lost request is repeated, as an operator or a retrying worker would."""
     day = Day(store)
     for step in day.steps():
         try:
@@ -132,7 +132,7 @@ def run_day(store: Store, *, again: bool = False) -> Manifest:
 
 @pytest.fixture(scope="module")
 def smooth(tmp_path_factory: pytest.TempPathFactory) -> tuple[list[tuple], int]:
-    """What the manifest holds after a day without faults, and after how many transactions."""
+    """The content of the manifest after a day without faults, and the number of its transactions."""
     store = LossyStore(SqlStore(f"sqlite:///{tmp_path_factory.mktemp('day')}/manifest.db"), "none", at=0)
     told = dump(run_day(store))
     return told, store.transactions
@@ -146,7 +146,9 @@ def test_the_day_uses_every_operation_and_its_log_adds_up(tmp_path: Path) -> Non
 
 
 STRIDE = cases(3, 1)
-"""Of the transactions of a day, every third or every one is lost. Odd, so that both faults are met."""
+"""The step between the transactions that are lost: every one in the thorough run, else each third. Odd, so that both faults
+occur.
+"""
 
 
 @pytest.mark.thorough
@@ -173,5 +175,5 @@ def test_a_lost_request_makes_no_difference_once_it_is_repeated(tmp_path: Path, 
 
 
 def _without_release(told: list[tuple]) -> list[tuple]:
-    """A release that gets lost is not repeated: the lease runs out by itself."""
+    """A lost release is not repeated: the lease expires without it."""
     return [(sort, {**data, "expires_at": None} if sort.startswith("LEASE#") else data) for sort, data in told]

@@ -67,7 +67,7 @@ def manifest(store: Store, late: given.Late = "append", **options) -> Manifest:
 
 
 def loaded(store: Store, count: int) -> Manifest:
-    """A manifest with so many items, all loaded, the second skipped for the load."""
+    """A manifest with `count` items that are all loaded, except that the second is skipped for the load."""
     of = manifest(store)
     land(of, *range(1, count + 1))
     of.skip(key(2), "not wanted", "load")
@@ -89,7 +89,7 @@ def files(place: Path) -> list[Path]:
     return sorted(place.rglob("*.parquet"))
 
 
-# As if still there
+# Archived items behave as if they were still in the store
 
 
 def test_each_finished_item_leaves_one_row_and_is_read_as_before(store: Store, tmp_path: Path) -> None:
@@ -124,7 +124,7 @@ def test_an_archived_directory_that_is_discovered_again_is_known_changed_or_move
     of = loaded(store, 4)
     archive(of, FEED, LATER, str(tmp_path))
     for file in files(tmp_path):
-        file.unlink()  # what is known of an item stays in the store
+        file.unlink()  # the store keeps what discovery requires
     before = store.query("shop", "")
     again = manifest(store)
     found = again.discover(FEED, [landed(1), landed(2, "other content"), given.twin(3, "s3://elsewhere/3/")])
@@ -147,7 +147,7 @@ def test_every_kind_of_record_comes_back_as_it_was(store: Store, tmp_path: Path)
     assert before.records[-1].data == payload
 
 
-# What stays
+# Items that stay
 
 
 def test_the_newest_item_of_an_unordered_feed_stays(store: Store, tmp_path: Path) -> None:
@@ -233,7 +233,7 @@ def test_a_snapshot_that_is_being_loaded_stays() -> None:
     assert not is_finished(item, steps, {"load": StepState(full=key(1).position)}, LATER)
 
 
-# What comes later
+# Later records
 
 
 def test_a_record_that_is_appended_later_takes_the_next_number(store: Store, tmp_path: Path) -> None:
@@ -313,7 +313,7 @@ def test_a_run_whose_answer_was_lost_may_be_repeated(store: Store, tmp_path: Pat
 
 
 def meanwhile(monkeypatch: pytest.MonkeyPatch, act: Callable[[], object]) -> None:
-    """Has something happen once, between the writing of a file and the moving of its items."""
+    """Calls `act` once, after a file is written and before its items are moved."""
     acts = [act]
 
     def reach(point: str) -> None:
@@ -355,7 +355,7 @@ def test_many_items_are_moved_in_few_transactions_and_files_of_bounded_size(
     monkeypatch.setattr(archiving, "BATCH", 40)
     before = store.requests
     assert archive(of, FEED, LATER, str(tmp_path)).files == 2
-    assert store.requests - before <= 5  # the walk is one page; 25 items of three records go in a transaction
+    assert store.requests - before <= 5  # the walk is one page; 25 items of three records fit a transaction
     assert list(manifest(store).items(FEED)) == items
 
 
@@ -503,7 +503,7 @@ def test_the_command_says_how_many_went_where(shop: Path, capsys: pytest.Capture
 
 
 def test_no_item_is_archived_that_a_worker_may_still_work_on(shop: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """Who shreds an item for longer, and fails it then, puts the failure where an archived record was."""
+    """A worker that shreds an item for longer, and then fails it, would write the failure where an archived record was."""
     assert cli.main(["archive", "--older-than", "24h", "--config", str(shop)]) == cli.Exit.FAILED
     assert "older than the longest step limit, 24 hours (limits.program_hours)" in capsys.readouterr().err
     shop.write_text(shop.read_text() + "limits: {load_hours: 48}\n")

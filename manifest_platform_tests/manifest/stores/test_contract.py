@@ -1,4 +1,4 @@
-"""The contract of a store on each of our own, and `transact_once` on it. A new driver is added to `servers.stores.DRIVERS`."""
+"""The contract of a store, and `transact_once`, on each of our stores. A new driver is added to `servers.stores.DRIVERS`."""
 
 from __future__ import annotations
 

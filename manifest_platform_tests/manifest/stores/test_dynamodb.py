@@ -1,6 +1,6 @@
-"""What the DynamoDB driver does beyond the contract: faults between client and server, limits, cost, the table's settings.
+"""The DynamoDB driver beyond the contract: faults between client and server, limits, cost, the table's settings.
 
-On DynamoDB Local; moto stands in where that lacks a setting, and is said so there.
+The tests use DynamoDB Local, and moto for settings that DynamoDB Local lacks; those tests say so.
 """
 
 from __future__ import annotations
@@ -55,12 +55,12 @@ def store(url: str) -> Iterator[DynamoDbStore]:
 
 @pytest.fixture
 def other(url: str) -> Iterator[DynamoDbStore]:
-    """Another worker's store on the same table."""
+    """The store of another worker on the same table."""
     with closing(DynamoDbStore(url)) as store:
         yield store
 
 
-# Where the table is
+# The location of the table
 
 
 @pytest.mark.parametrize(
@@ -103,7 +103,7 @@ def test_an_invalid_url_is_refused_with_the_allowed_forms(url: str, says: str) -
     assert "secret" not in str(error.value)
 
 
-# What a person has to mend
+# Errors that only a person can repair
 
 
 def rejected(url: str, says: str, remedy: Remedy | None = None) -> None:
@@ -121,7 +121,7 @@ def test_the_error_for_a_missing_table_names_the_command_that_creates_it(dynamod
 def test_missing_credentials_are_reported_with_the_remedy(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("AWS_ACCESS_KEY_ID")
     monkeypatch.delenv("AWS_SECRET_ACCESS_KEY")
-    monkeypatch.setattr(client, "_session", client._session.__wrapped__)  # not one of other credentials
+    monkeypatch.setattr(client, "_session", client._session.__wrapped__)  # no cached session of other credentials
     rejected(url, "Unable to locate credentials: give credentials as for every AWS tool")
 
 
@@ -130,7 +130,7 @@ def test_a_missing_region_and_an_unknown_profile_are_reported_with_the_remedy(
 ) -> None:
     rejected("dynamodb://table", "You must specify a region: set the region in manifest.store")
     monkeypatch.setenv("AWS_PROFILE", "nobody")
-    monkeypatch.setattr(client, "_session", client._session.__wrapped__)  # not one of other credentials
+    monkeypatch.setattr(client, "_session", client._session.__wrapped__)  # no cached session of other credentials
     rejected(dynamodb.store("table"), "profile .*nobody.* could not be found: give credentials")
 
 
@@ -144,7 +144,7 @@ def test_a_region_and_credentials_come_from_a_profile(
     (tmp_path / "config").write_text(profile)
     monkeypatch.setenv("AWS_CONFIG_FILE", str(tmp_path / "config"))
     monkeypatch.setenv("AWS_PROFILE", "mine")
-    monkeypatch.setattr(client, "_session", client._session.__wrapped__)  # not one of other credentials
+    monkeypatch.setattr(client, "_session", client._session.__wrapped__)  # no cached session of other credentials
     with closing(DynamoDbStore(f"dynamodb://{Address.parse(url).table}")) as store:
         assert store.query(HERE, "") == []
 
@@ -156,7 +156,7 @@ def test_a_call_that_dynamodb_finds_invalid_is_rejected(store: DynamoDbStore) ->
         store.get(HERE, "")
 
 
-# Faults between client and server: what the client's connection does instead of sending, for its next calls
+# Faults between client and server: the client's connection meets them in its next calls instead of sending
 
 
 Send = Callable[[Any], AWSResponse]
@@ -164,7 +164,7 @@ Fault = Callable[[Send, Any], AWSResponse]
 
 
 def faults(store: DynamoDbStore, *each: Fault | None, rest: Fault | None = None) -> list[int]:
-    """Lets each fault happen to one attempt, then `rest` to all others; returns a list that grows with the attempts."""
+    """Injects each fault into one attempt, then `rest` into all others; returns a list that grows with the attempts."""
     session, left, attempts = store._client._endpoint.http_session, list(each), []
     send = session.send
 
@@ -191,7 +191,7 @@ def vanished(_send: Send, request: Any) -> AWSResponse:
 
 
 class _Body:
-    """A body as urllib3 gives it."""
+    """A body in the form that urllib3 returns."""
 
     def __init__(self, content: bytes):
         self._content = content
@@ -201,7 +201,7 @@ class _Body:
 
 
 def answers(status: int, code: str, **more: Any) -> Callable[[Send, Any], AWSResponse]:
-    """The server refuses with an error of its own."""
+    """Makes the server refuse with an error of its own."""
     content = json.dumps({"__type": f"com.amazonaws.dynamodb.v20120810#{code}", "message": "said so", **more}).encode()
     return lambda _send, request: AWSResponse(request.url, status, {}, _Body(content))
 
@@ -218,7 +218,7 @@ def cancelled(*reasons: str) -> Callable[[Send, Any], AWSResponse]:
 
 @pytest.fixture
 def no_pause(monkeypatch: pytest.MonkeyPatch) -> list[float]:
-    """The test's thread does not wait; returns what its pauses would have been. Others' threads go on as they do."""
+    """Records the pauses of the test's thread instead of waiting. Other threads still wait."""
     pauses: list[float] = []
     sleep, mine = time.sleep, threading.get_ident()
     monkeypatch.setattr("time.sleep", lambda seconds: (pauses.append if threading.get_ident() == mine else sleep)(seconds))
@@ -336,7 +336,7 @@ def test_mixed_cancellation_reasons_report_failed_conditions_and_other_errors(st
 
 
 def test_threads_that_write_the_same_rows_all_get_through(store: DynamoDbStore) -> None:
-    """Each adds one to a counter, together with a row of its own, as often as it takes."""
+    """Each thread increments a counter and puts a row of its own in one transaction, and repeats until it succeeds."""
     start = threading.Barrier(4)
 
     def add(who: int) -> None:
@@ -407,7 +407,7 @@ def test_a_query_continues_beyond_a_megabyte(store: DynamoDbStore) -> None:
 
 
 def test_keys_that_do_not_fit_one_answer_are_requested_again(store: DynamoDbStore) -> None:
-    """An answer holds 16 MB: what is beyond comes back unprocessed."""
+    """An answer holds at most 16 MB: DynamoDB returns the other keys as unprocessed."""
     wanted = [f"P#{number:02d}" for number in range(60)]
     for start in range(0, 60, 10):
         store.transact(HERE, [Put(sort, {"of": BIG}, ABSENT) for sort in wanted[start : start + 10]], str(start))
@@ -419,7 +419,7 @@ def test_keys_that_do_not_fit_one_answer_are_requested_again(store: DynamoDbStor
 
 
 def test_keys_that_are_never_answered_are_given_up(store: DynamoDbStore, monkeypatch: pytest.MonkeyPatch) -> None:
-    """As while a table is throttled: DynamoDB then answers, and with nothing."""
+    """A throttled table can answer with unprocessed keys only."""
     monkeypatch.setattr(driver, "FIRST_PAUSE_S", 0.0)
 
     def nothing(parsed: dict, **_event: object) -> None:
@@ -432,7 +432,7 @@ def test_keys_that_are_never_answered_are_given_up(store: DynamoDbStore, monkeyp
 
 
 def outside(url: str) -> list[dict]:
-    """What the table's rows say of data that lies elsewhere."""
+    """The table's references to data that is stored outside."""
     address = Address.parse(url)
     client = boto3.client("dynamodb", region_name=address.region, endpoint_url=address.endpoint)
     pages = client.get_paginator("scan").paginate(TableName=address.table)
@@ -440,7 +440,7 @@ def outside(url: str) -> list[dict]:
 
 
 def objects(folder: Path) -> list[Path]:
-    """The files in which large data lies."""
+    """The files that hold the large data."""
     return [file for file in folder.rglob("*") if file.is_file()]
 
 
@@ -479,7 +479,7 @@ def test_large_data_without_an_overflow_place_is_refused_and_the_setting_is_name
 
 @pytest.fixture
 def far(url: str, tmp_path: Path) -> Path:
-    """The file in which the data of row `a` lies."""
+    """The file that holds the data of row `a`."""
     with closing(DynamoDbStore(url, ObjectFolder(tmp_path / "overflow"))) as store:
         store.transact(HERE, [Put("a", {"of": "x" * 400_000}, ABSENT)], "token")
     [file] = objects(tmp_path / "overflow")
@@ -529,7 +529,7 @@ def test_a_place_that_cannot_be_reached_is_unavailable_and_nothing_is_written(ur
 
 
 def test_orphaned_objects_are_found_by_dataset_and_table(url: str, tmp_path: Path) -> None:
-    """Two writes of the same content have an object each: the one that is left over is nobody's."""
+    """Two writes of the same content have an object each, so the superseded object has no owner."""
     with closing(DynamoDbStore(url, ObjectFolder(tmp_path))) as store:
         assert store.unnamed(HERE) == []
         for partition in (HERE, f"{HERE}2"):
@@ -544,7 +544,7 @@ def test_orphaned_objects_are_found_by_dataset_and_table(url: str, tmp_path: Pat
         assert [store.get(partition, "a") is None for partition in (HERE, f"{HERE}2")] == [False, False]
 
 
-# What it costs
+# Cost
 
 
 def test_the_units_that_the_server_charges_are_summed(store: DynamoDbStore) -> None:
@@ -560,10 +560,11 @@ def test_the_units_that_the_server_charges_are_summed(store: DynamoDbStore) -> N
 
 @contextmanager
 def charged(store: DynamoDbStore) -> Generator[list[int]]:
-    """The write units of a store's calls by DynamoDB's rules, which see each item.
+    """The write units of a store's calls by DynamoDB's rules, from the size of each item.
 
-    A write costs a unit for each begun KB of the item, at least one, twice that in a transaction; a check in a transaction
-    costs as much as a write. DynamoDB Local counts items of equal size in a transaction once, so its own sum is too low.
+    A write costs a unit for each KB of the item that it begins, at least one, and twice that in a transaction. A check in a
+    transaction costs the same as a write. DynamoDB Local counts items of equal size in a transaction once, so its sum is too
+    low.
     """
     units: list[int] = []
 
@@ -614,7 +615,7 @@ def test_a_table_is_created_once_with_the_required_settings(dynamodb: DynamoDbLo
 
 @pytest.fixture
 def imitation(dynamodb: DynamoDbLocal) -> Iterator[Any]:
-    """moto's DynamoDB: DynamoDB Local knows neither point-in-time recovery nor encryption."""
+    """The DynamoDB of moto, because DynamoDB Local has neither point-in-time recovery nor encryption."""
     server = ThreadedMotoServer("127.0.0.1", port=0)
     server.start()
     host, port = server.get_host_and_port()
@@ -651,7 +652,7 @@ def test_every_changed_setting_is_reported_with_the_command_that_repairs_it(imit
         assert str(difference.mend).endswith(f"--region {REGION} --endpoint-url {endpoint}")
     assert "AttributeName=expires_at" in str(found["time to live"].mend)
 
-    # It changes no table that is there, but for the backups, which a crash may have left off.
+    # An existing table is not changed, except for the backups, which a crash may have left disabled.
     assert not create_table(url)
     assert {difference.setting for difference in check_table(url)} == found.keys() - {"point-in-time recovery"}
 

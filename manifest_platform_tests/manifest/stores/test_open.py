@@ -1,4 +1,4 @@
-"""Opening, making and checking the configured store, and the operators' commands for that."""
+"""Opening, creating and checking the configured store, and the operators' commands for that."""
 
 from __future__ import annotations
 

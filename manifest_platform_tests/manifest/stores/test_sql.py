@@ -1,4 +1,4 @@
-"""What SQLite and PostgreSQL do beyond the contract of a store."""
+"""SQLite and PostgreSQL beyond the contract of a store."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def test_a_database_that_stays_locked_is_unavailable(tmp_path: Path, monkeypatch
         other.execute("BEGIN IMMEDIATE")
         with pytest.raises(StoreUnavailable, match="locked"):
             put(store, "a")
-        assert store.query(HERE, "") == []  # readers go on
+        assert store.query(HERE, "") == []  # readers are not blocked
     put(store, "a")
     assert sorts(store) == ["a"]
 
@@ -103,7 +103,7 @@ def test_tokens_are_forgotten_after_their_time_and_not_before(tmp_path: Path, mo
     store, forgetful = (SqlStore(f"sqlite:///{tmp_path}/manifest.db") for _ in range(2))
     put(store, "a", "b")
     monkeypatch.setattr("manifest_platform.manifest.stores.sql.TOKEN_LIFETIME_S", -1)
-    put(store, "c")  # it looks once in a while only
+    put(store, "c")  # old tokens are looked for only once in a while
     with closing(sqlite3.connect(tmp_path / "manifest.db")) as database:
         count = "SELECT count(*) FROM manifest_transactions"
         assert database.execute(count).fetchone() == (3,)
@@ -116,18 +116,18 @@ def test_tokens_are_forgotten_after_their_time_and_not_before(tmp_path: Path, mo
 
 @pytest.fixture
 def on_postgres(postgres: str) -> Iterator[SqlStore]:
-    store = SqlStore(f"{postgres}&application_name={uuid4()}")  # by which its connections are told from others' to the server
+    store = SqlStore(f"{postgres}&application_name={uuid4()}")  # identifies its connections
     yield store
     store.close()
 
 
 def beside(url: str) -> psycopg.Connection:
-    """A connection of somebody else to the store's schema."""
+    """A connection of another user to the store's schema."""
     return psycopg.connect(url)
 
 
 def waits(other: psycopg.Connection) -> None:
-    """Returns when a statement waits for what the other connection has locked."""
+    """Returns when a statement waits for a lock of the other connection."""
     blocked = "SELECT 1 FROM pg_stat_activity WHERE %s = ANY(pg_blocking_pids(pid))"
     with psycopg.connect(other.info.dsn, autocommit=True) as watcher:
         while not watcher.execute(blocked, [other.info.backend_pid]).fetchall():
@@ -152,7 +152,7 @@ def test_a_row_that_stays_locked_is_unavailable(postgres: str, monkeypatch: pyte
         other.execute("UPDATE manifest SET version = 2 WHERE sort = 'a'")
         with pytest.raises(StoreUnavailable, match="statement timeout"):
             store.transact(HERE, [Put("a", {}, 1)], "late")
-        assert sorts(store) == ["a"]  # readers go on
+        assert sorts(store) == ["a"]  # readers are not blocked
 
 
 def _cut_connections(store: SqlStore, url: str) -> None:
@@ -171,7 +171,7 @@ def test_a_connection_that_died_while_it_was_idle_goes_unnoticed(on_postgres: Sq
 
 
 def test_a_connection_that_dies_before_the_commit_has_written_nothing(on_postgres: SqlStore, postgres: str) -> None:
-    put(on_postgres, "before")  # which has forgotten old tokens, in a transaction of its own
+    put(on_postgres, "before")  # this also forgets old tokens, in a transaction of its own
     engine = on_postgres._database.engine
     event.listen(engine, "begin", lambda _: _cut_connections(on_postgres, postgres), once=True)
     with pytest.raises(StoreUnavailable, match="terminating connection"):
@@ -180,7 +180,7 @@ def test_a_connection_that_dies_before_the_commit_has_written_nothing(on_postgre
 
 
 def test_a_connection_that_dies_with_the_commit_leaves_the_outcome_unknown(on_postgres: SqlStore, postgres: str) -> None:
-    put(on_postgres, "before")  # which has forgotten old tokens, in a transaction of its own
+    put(on_postgres, "before")  # this also forgets old tokens, in a transaction of its own
     event.listen(on_postgres._database.engine, "commit", lambda _: _cut_connections(on_postgres, postgres), once=True)
     with pytest.raises(OutcomeUnknown, match="terminating connection"):
         put(on_postgres, "a")
