@@ -146,9 +146,7 @@ def test_the_day_uses_every_operation_and_its_log_adds_up(tmp_path: Path) -> Non
 
 
 STRIDE = cases(3, 1)
-"""The step between the transactions that are lost: every one in the thorough run, else each third. Odd, so that both faults
-occur.
-"""
+"""The step between the transactions that are lost. It is odd, so that both faults occur."""
 
 
 @pytest.mark.thorough

@@ -1,4 +1,4 @@
-"""What a look at a backlog costs: a bounded number of requests and rows, however many items wait or failed."""
+"""The cost of a look at a backlog: a bounded number of requests and rows, however many items wait or failed."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from manifest_platform.manifest.manifest import ATTENDED, SURVEYED
 from manifest_platform_tests.manifest.given import FEED, LOAD, SHRED, claim_next, discover, key, land, lease, manifest
 from manifest_platform_tests.manifest.many import Then, grow
 
-# What a look reads is decided above the store's contract, and 5,000 items take DynamoDB Local minutes.
+# The cost is decided above the store's contract, and 5,000 items take minutes in DynamoDB Local
 pytestmark = pytest.mark.stores("sqlite")
 
 SIZES = [0, 100, 5000]
@@ -21,7 +21,7 @@ MOST_REQUESTS, MOST_ROWS = 14, 3500
 
 
 class Counting:
-    """A store that counts requests, and the rows that they gave."""
+    """A store that counts requests and the rows that they return."""
 
     def __init__(self, store: Store):
         self.store, self.rows, self.made = store, 0, 0

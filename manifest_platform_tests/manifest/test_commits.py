@@ -1,4 +1,4 @@
-"""Numbers of completions: given in the order in which they are committed, whoever commits."""
+"""The numbers of completions: they follow the order of the commits, for any number of committing processes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The estimate of what an item costs, beside the writes that were made: DynamoDB Local charges every transaction alike."""
+"""The estimated cost of an item, compared with that of its writes. DynamoDB Local charges all transactions alike."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ from manifest_platform_tests.manifest.given import (
 
 
 class Counting:
-    """A store that adds up what its transactions would cost at the published prices."""
+    """A store that adds up the price of its transactions by the published prices."""
 
     def __init__(self, store: Store):
         self.store = store
@@ -43,7 +43,7 @@ class Counting:
     def transact(self, partition: str, writes: Sequence[Write], token: str) -> None:
         self.store.transact(partition, writes, token)
         if [write.sort for write in writes] in [[lease_key(one, FEED)] for one in (SHRED, LOAD)]:
-            return  # the lease, taken or given back
+            return  # the lease is acquired or released
         self.transactions += 1
         for write in writes:
             row = self.store.get(partition, write.sort)

@@ -34,7 +34,7 @@ from manifest_platform_tests.manifest.given import (
 
 
 class CountingStore(LossyStore):
-    """Counts what is asked of a store, and calls `before` ahead of each transaction."""
+    """Counts the requests to a store, and calls `before` ahead of each transaction."""
 
     def __init__(self, store: Store):
         super().__init__(store, "none", at=0)
@@ -225,7 +225,7 @@ def test_items_of_one_sort_key_are_in_order_of_their_ids(store: Store) -> None:
 ELSEWHERE = "s3://elsewhere/run=002/"
 
 
-@pytest.mark.parametrize("elsewhere", [ELSEWHERE, "s3://a/run=002/"])  # behind and before the URI that is known
+@pytest.mark.parametrize("elsewhere", [ELSEWHERE, "s3://a/run=002/"])  # sorts after and before the known URI
 @pytest.mark.parametrize("remembers", [True, False])
 def test_a_run_that_is_known_under_another_uri_is_reported_and_not_registered(
     store: Store, elsewhere: str, remembers: bool
@@ -279,7 +279,7 @@ def test_a_rival_that_registers_the_same_run_under_another_uri_first_is_noticed(
         rival.discover(FEED, [landed(1), twin(2, ELSEWHERE)])
 
     counting.before = interfere
-    assert discover(of, 1, 2, 3) == ["known", "moved", "new"]  # noticed as the transaction fails on item 1
+    assert discover(of, 1, 2, 3) == ["known", "moved", "new"]  # the transaction fails on item 1 and reveals the move
 
 
 def test_the_same_directory_in_two_feeds_makes_two_items(store: Store) -> None:
@@ -304,7 +304,7 @@ def noted(of: Manifest) -> dict[str, str]:
 
 
 def note(of: Manifest, **looks: str) -> None:
-    """Notes these checksums in place of all that is noted."""
+    """Replaces all notes of the feed by these checksums."""
     of.keep_looks(FEED, of.looks(FEED), {name: {"checksum": checksum} for name, checksum in looks.items()})
 
 
@@ -354,7 +354,7 @@ def test_an_older_releases_single_row_of_notes_is_converted_once(store: Store) -
 
 @pytest.mark.stores("dynamodb")
 def test_a_store_with_a_largest_row_holds_notes_of_any_number_of_directories(store: Store) -> None:
-    """All notes were one row once: past some 3,500 it exceeded DynamoDB's 400 KB, and all discovery stopped."""
+    """An older release kept all notes in one row, which exceeded DynamoDB's 400 KB at some 3,500 notes. Discovery stopped."""
     of = manifest(store)
     look = {"checksum": "0" * 32, "first_seen": "2024-05-14T12:00:00.000000Z"}
     looks = {f"run=2024-05-14-12-00-{number:05d}": look for number in range(3600)}
@@ -365,7 +365,7 @@ def test_a_store_with_a_largest_row_holds_notes_of_any_number_of_directories(sto
 
 
 def test_the_memory_of_a_process_that_runs_for_years_is_bounded(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A sensor's process asks for what lies within its look-back, ever later, and lives as long as nobody ends it."""
+    """A sensor's process asks for the directories of its look-back, which moves forward as long as the process runs."""
     monkeypatch.setattr("manifest_platform.manifest.manifest.KNOWN", 20)
     of = manifest(store)
     for start in range(1, 60, 3):

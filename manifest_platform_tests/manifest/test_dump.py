@@ -1,4 +1,4 @@
-"""Out of one store and into another: the same text, whatever the stores are, and nothing that differs is overwritten."""
+"""A dump is the same text from every store, and importing it overwrites no row that differs."""
 
 from __future__ import annotations
 
@@ -39,12 +39,12 @@ def source(tmp_path: Path) -> Store:
 
 @pytest.fixture
 def target(tmp_path: Path) -> Store:
-    """Where only the text matters, one kind of store will do."""
+    """A store of one kind, for tests in which only the text matters."""
     return SqlStore(f"sqlite:///{tmp_path}/target.db")
 
 
 def busy(store: Store) -> Manifest:
-    """Rows of every kind, in many versions, with texts and numbers of every kind."""
+    """Fills a store with rows of every kind, in many versions, with texts and numbers of every kind."""
     shop = manifest(store, late="append")
     land(shop, *range(2, 10))
     for _ in range(3):
@@ -112,7 +112,7 @@ def test_an_interrupted_import_continues(source: Store, store: Store) -> None:
 
 
 class Broken:
-    """A store that takes so many transactions."""
+    """A store that is unavailable after a number of transactions."""
 
     def __init__(self, store: Store, after: int):
         self.store, self.after = store, after
@@ -265,7 +265,7 @@ def test_archived_records_are_dumped_by_their_location(source: Store, target: St
 
 
 def test_text_that_utf_8_cannot_hold_is_dumped(source: Store, target: Store) -> None:
-    """As a store may hold it that was written before such text was refused."""
+    """A store may still hold such text, written before it was refused."""
     source.transact("shop", [Put("NOTES#1", {"text": "\ud800 ☃"}, 0)], "note")
     lines = text(source)
     assert [line.encode("ascii").decode() for line in lines] == lines

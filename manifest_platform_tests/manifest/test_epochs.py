@@ -1,4 +1,4 @@
-"""Full loads: a new epoch by one conditional write, and what counts as done, late or blocking afterwards."""
+"""Full loads: a new epoch by one conditional write, and the items that count as done, late or blocking afterward."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ from manifest_platform_tests.manifest.vault import (
 
 
 def next_of(of: Manifest, feed: str) -> int | Standing | None:
-    """The number of the item that is ready, how the one stands that blocks, or None where there is nothing to do."""
+    """The number of the ready item, or the standing of the item that blocks, or None if there is nothing to do."""
     verdict = of.next(feed, "load")
     if isinstance(verdict, Blocked):
         return verdict.standing
@@ -367,7 +367,7 @@ def test_the_snapshot_in_progress_is_not_skipped_but_canceled(store: Store) -> N
         of.skip(key(FULL, 1), "wrong one")
 
 
-# Crashes and cancelling
+# Crashes and canceling
 
 
 def test_a_full_load_that_the_sink_has_is_adopted_by_the_next_worker(store: Store) -> None:

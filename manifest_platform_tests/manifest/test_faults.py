@@ -1,7 +1,7 @@
 """The network fails between a real client and a real server: at every request of every operation, in every way.
 
-`test_answers` loses what a store answers; here botocore's own repeats, PostgreSQL's half-done transactions and reads without
-an answer are part of it. A fault changes nothing in the end, or is told by an error that says whether to try again.
+`test_answers` loses the answers of a store. This module adds botocore's own retries, PostgreSQL's half-done transactions and
+reads without an answer. A fault changes nothing in the end, or the error says if a retry is safe.
 """
 
 from __future__ import annotations
@@ -64,9 +64,9 @@ DRIVER = ["postgresql", "dynamodb"]
 
 @pytest.fixture
 def proxy(store_url: str, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[Proxy]:
-    """A proxy before the server that a store's URL names."""
+    """A proxy in front of the server that a store's URL names."""
     if store_url.startswith("dynamodb:"):
-        monkeypatch.setattr(ExponentialBackoff, "delay_amount", lambda *_: 0.0)  # botocore repeats as ever, but at once
+        monkeypatch.setattr(ExponentialBackoff, "delay_amount", lambda *_: 0.0)  # botocore retries without pauses
         endpoint = urlsplit(parse_qs(urlsplit(store_url).query)["endpoint"][0])
         with proxied(lambda: socket.create_connection((endpoint.hostname, endpoint.port)), is_http=True) as running:
             yield running
@@ -84,7 +84,7 @@ def proxy(store_url: str, request: pytest.FixtureRequest, monkeypatch: pytest.Mo
 
 @pytest.fixture
 def far(store_url: str, store: Store, proxy: Proxy) -> Iterator[Store]:
-    """The same store as `store`, with the proxy between."""
+    """The same store as `store`, behind the proxy."""
     parts = urlsplit(store_url)
     query = dict(parse_qsl(parts.query))
     if parts.scheme == "dynamodb":
@@ -100,7 +100,7 @@ def far(store_url: str, store: Store, proxy: Proxy) -> Iterator[Store]:
 
 
 def day(store: Store, partition: str, proxy: Proxy, fault: Chooser | None = None) -> Manifest:
-    """A working day that uses every operation. `fault` meets each step; one that says so is tried again, without it."""
+    """A working day that uses every operation. Each step meets `fault`; a step that reports it is retried without the fault."""
     working = Day(Apart(store, partition))
     for step in working.steps():
         if fault:
@@ -116,7 +116,7 @@ def day(store: Store, partition: str, proxy: Proxy, fault: Chooser | None = None
 
 
 def told(of: Manifest) -> list[tuple]:
-    """The whole manifest but for when leases run out: one that could not be given back runs out by itself."""
+    """The whole manifest without the end of leases: a lease whose release was lost ends by expiry."""
     return [(sort, {**data, "expires_at": None} if sort.startswith("LEASE#") else data) for sort, data in dump(of)]
 
 
@@ -126,7 +126,7 @@ REPEATED = [Fault.REQUEST_LOST, Fault.ANSWER_LOST, Fault.THROTTLED, Fault.FAILED
 @pytest.mark.thorough
 @pytest.mark.stores("dynamodb")
 def test_an_automatic_repeat_of_the_client_makes_no_difference(store: Store, far: Store, proxy: Proxy) -> None:
-    """Each request meets a fault first and is repeated by botocore; so its repeat meets what the first one wrote."""
+    """Each request meets a fault first, and botocore repeats it, so the repeat finds the result of the first request."""
     wanted = dump(day(store, "smooth", proxy))
     for fault in REPEATED[: cases(2, len(REPEATED))]:
         proxy.choose(once_each(fault) if fault is Fault.CONFLICT else first_attempts(fault))
@@ -179,19 +179,19 @@ def test_a_write_that_happened_is_never_reported_as_not_written(store: Store, fa
 
 
 STRIDE = {"postgresql": cases(16, 1), "dynamodb": cases(5, 1)}
-"""Of the points at which the network breaks, each how manyeth: to PostgreSQL, every statement of a transaction is one."""
+"""The step between the points at which the network breaks. For PostgreSQL each statement of a transaction is a point."""
 
 
 @dataclass
 class Shift:
-    """Processes that land, shred and load two windows; each dies of the first error that the store gives it."""
+    """Processes that land, shred and load two windows; each dies of the first error of the store."""
 
     of: Manifest
     clock: Clock
     sink: Sink
 
     def work(self, *, stumbles: bool = False) -> None:
-        """One process, as far as it gets. With `stumbles`, its first load meets a passing fault of the sink."""
+        """Runs one process as far as it gets. With `stumbles`, its first load meets a transient fault of the sink."""
         land(self.of, INCR, 1, 2, shredded=False)
         shred(self.of, INCR, 2)
         loader = Loader(self.of, INCR, self.sink)
@@ -203,7 +203,7 @@ class Shift:
             loader.die()
 
     def the_next_comes_to_rest(self) -> None:
-        """The leases of those before have run out; nobody helps."""
+        """Runs new processes after the old leases expired, and asserts that all items are loaded without help."""
         self.clock.turn(2 * HOUR)
         self.work()
         self.clock.turn(2 * HOUR)
@@ -221,7 +221,7 @@ class Shift:
 def test_a_network_that_breaks_at_any_request_leaves_nothing_half_done(
     store: Store, far: Store, proxy: Proxy, store_url: str, first: Fault
 ) -> None:
-    """From its n-th request on a process hears nothing more, and the server nothing of it but, perhaps, the n-th itself."""
+    """From its n-th request on a process gets no answers. The server may get the n-th request, and none after it."""
     for number in count(1, STRIDE[store_url.partition(":")[0]]):
         clock, sink = Clock(), Sink()
         proxy.choose(then(number, first, Fault.REQUEST_LOST))
@@ -241,14 +241,14 @@ def test_a_network_that_breaks_at_any_request_leaves_nothing_half_done(
 
 @dataclass
 class Late:
-    """A worker whose requests may be late, and a rival whose clock is two hours ahead once they are."""
+    """A worker whose requests may be late, and a rival whose clock is two hours ahead by then."""
 
     of: Manifest
     rival: Manifest
     rival_clock: Clock
 
     def begin(self, operation: str) -> Callable[[], object]:
-        """What comes before an operation of the worker; returns the operation."""
+        """Prepares an operation of the worker, and returns it as a function."""
         of = self.of
         land(self.rival, INCR, 1, 2)
         if operation == "discover":
@@ -260,7 +260,7 @@ class Late:
             claim(of, dead)
             kill(dead)
         held = of.acquire(INCR, "load", "worker", HOUR)
-        kill(held)  # it does not beat by itself
+        kill(held)  # no automatic heartbeat
         if operation in ("abandon", "adopt"):
             abandoned = of.unsettled(held)
             assert abandoned
@@ -278,7 +278,7 @@ class Late:
         return {"heartbeat": held.heartbeat, "raise_token": lambda: held.raise_token(7), "release": held.release}[operation]
 
     def take_over(self) -> None:
-        """The rival takes the lease as soon as its clock lets it, and does all there is to do."""
+        """The rival takes the lease as soon as its clock allows it, and completes all items that it can."""
         self.rival_clock.turn(2 * HOUR)
         with self.rival.acquire(INCR, "load", "rival", HOUR) as held:
             while not isinstance(verdict := self.rival.unsettled(held) or self.rival.next(INCR, "load", holding=True), Idle):
@@ -293,7 +293,7 @@ class Late:
                     return
 
     def check(self) -> None:
-        """Nothing was doubled, nothing passed in silence, and what is kept beside the log is its fold."""
+        """Asserts that nothing is loaded twice or passed over silently, and that the counters equal what the log says."""
         assert counters(self.rival, INCR) == refolded(self.rival, INCR)
         kept = self.rival.state(LOAD).feed(INCR)
         for item in self.rival.items(INCR):

@@ -1,7 +1,7 @@
-"""The manifest's own code against every order of events that a random walk finds: two workers, crashes, operators.
+"""The manifest's own code against the orders of events that a random walk finds: two workers, crashes, operators.
 
-The sink is simulated by the rules of the apply protocol: a fence that holds the newest token, epoch and position, and a
-ledger. Each worker takes one step at a time, so that anything may happen between any two of its steps.
+The sink is simulated by the rules of the apply protocol: a fence that holds the newest token, epoch and position, and a ledger.
+Each worker takes one step at a time, so that anything may happen between any two of its steps.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ from manifest_platform_tests.manifest.given import (
 )
 
 ITEMS = 7
-MEMORY = Path("/dev/shm")  # where there is one: a walk commits thousands of times
+MEMORY = Path("/dev/shm")  # if it exists: a walk commits thousands of times
 WALKS = cases(6, 15)
 CHANCES = ["commits", "commits", "commits", "answer lost", "fails", "stumbles"]
 
@@ -77,7 +77,7 @@ class Entry:
 
 @dataclass
 class Sink:
-    """Fence, ledger and what was committed, in order."""
+    """A simulated warehouse: fence, ledger and commits in order."""
 
     token: int = 0
     epoch: int = 1
@@ -91,7 +91,7 @@ class Sink:
         self.token, self.epoch = token, epoch
 
     def apply(self, item: Item, token: int, epoch: int, serving_epoch: int) -> int:
-        """Commits an item, or finds it committed: the ledger's epoch."""
+        """Commits an item, or finds it committed. Returns the epoch in the ledger."""
         if self.token > token or self.epoch > epoch:
             raise Fenced
         position, late = item.key.position, item.is_late_for(LOAD)
@@ -107,7 +107,7 @@ class Sink:
 
 @dataclass
 class Worker:
-    """A worker between two of its steps: what it does next, and what it holds."""
+    """A worker between two of its steps: its next step, its lease and its claim."""
 
     next: str = ""
     lease: Lease | None = None
@@ -117,7 +117,7 @@ class Worker:
 
 
 class Interrupted(LossyStore):
-    """A store that lets something else happen between what an operation has read and what it writes."""
+    """A store that lets another event happen between the reads and the writes of an operation."""
 
     def __init__(self, store: Store, interrupt: Callable[[], None]):
         super().__init__(store, "none", at=0)
@@ -129,10 +129,10 @@ class Interrupted(LossyStore):
 
 
 class Walk:
-    """One random walk: a manifest on a real store, its sink, two workers, an operator."""
+    """A random walk: a manifest on a real store, its sink, two workers, an operator."""
 
     def __init__(self, late: Late | None, seed: int) -> None:
-        """`late`: the feed's policy; None for one that changes on the way."""
+        """`late`: the feed's policy; None if it changes during the walk."""
         self.late: Late | None = late
         self.random = Random(seed)
         self.told: list[str] = []
@@ -168,7 +168,7 @@ class Walk:
             self.folder.cleanup()
 
     def act(self) -> None:
-        """Does one thing of what may happen next."""
+        """Executes a random event of those that may happen next."""
         some = self.random
         by, number = some.randrange(2) if self.busy is None else 1 - self.busy, some.randint(1, ITEMS)
         actions: list[tuple[float, str, tuple]] = [
@@ -235,7 +235,7 @@ class Walk:
         self.clock.turn(2 * HOUR)
 
     def set_policy(self, late: Late, of: int) -> None:
-        """One process after the other reads the changed configuration."""
+        """Lets one process read the changed configuration; the others follow in later events."""
         [*self.manifests, self.of][of].feeds = {FEED: tuple(steps(late))}
 
     def begin_or_cancel_a_full_load(self) -> None:
@@ -337,7 +337,7 @@ class Walk:
         self.manifests[by].abandon(held, worker.item)
         worker.next = "look"
 
-    # What must always hold
+    # Invariants
 
     def the_history_is_in_order_and_each_item_is_in_it_once(self) -> None:
         in_order = [entry.position for entry in self.sink.history if not entry.late]
@@ -370,7 +370,7 @@ class Walk:
                 assert self.sink.applied <= item.key.position, f"{item.key.name} failed and was passed"
 
     def come_to_rest(self) -> None:
-        """Without crashes, and with an operator who resolves everything, all is done that is not set aside."""
+        """Asserts that all items are done or set aside, without crashes and with an operator who resolves every failure."""
         if self.of.state(LOAD).mode is Mode.FULL_LOAD:
             self.begin_or_cancel_a_full_load()
         self.clock.turn(2 * HOUR)

@@ -1,4 +1,4 @@
-"""Kinds and modes are typed in the program, and plain text where they are stored."""
+"""Kinds and modes have types in the program, and are plain text where they are stored."""
 
 import json
 

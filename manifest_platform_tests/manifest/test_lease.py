@@ -76,7 +76,7 @@ def test_the_second_worker_learns_who_holds_the_lease(world: World) -> None:
         with pytest.raises(LeaseBusy, match="load on feed enriched is held by host-1 until 2026-01-01 01:00:00 UTC") as error:
             lease(world.rival)
         assert error.value.lease.holder == "host-1"
-        lease(world.rival, SHRED).release()  # another step's lease is another's matter
+        lease(world.rival, SHRED).release()  # the lease of another step is independent
 
 
 def test_an_expired_lease_is_taken_over_under_a_greater_token(world: World) -> None:
@@ -104,7 +104,7 @@ def test_a_lease_that_is_given_back_is_free_immediately_and_useless_to_its_forme
         world.of.claim(given, [verdict.item], verdict.state)
     with lease(world.rival) as held:
         assert held.token == given.token + 1
-    given.release()  # a second time does no harm
+    given.release()  # a second release does no harm
 
 
 def test_tokens_only_grow(world: World) -> None:
@@ -190,7 +190,7 @@ def test_a_claim_is_conditional_on_the_state_that_chose_the_item(store: Store, w
     land(world.of, 2, 3)
     with lease(world.of) as held:
         verdict = ready(world.of)
-        world.rival.skip(key(3), "not wanted")  # moves a counter of the state, not the item
+        world.rival.skip(key(3), "not wanted")  # changes a counter of the state, not the item
         before = store.query("shop", "")
         with pytest.raises(ConditionFailed):
             world.of.claim(held, [verdict.item], verdict.state)
@@ -214,7 +214,7 @@ def test_an_unordered_claim_is_all_or_none(store: Store, world: World) -> None:
 
 
 def die_with_a_claim(world: World, number: int = 1):
-    """The first worker claims an item and is gone; its lease has run out."""
+    """The first worker claims an item and dies; its lease has expired."""
     dead = lease(world.of)
     claim = claim_next(world.of, dead)
     assert number_of(claim.item.key) == number
@@ -237,14 +237,14 @@ def test_a_new_holder_settles_the_former_holders_item_before_it_claims(world: Wo
         assert abandoned
         world.rival.adopt(held, abandoned, 1, DONE)
         assert world.rival.unsettled(held) is None
-        assert world.rival.next(FEED, "load").__class__.__name__ == "Idle"  # 1 was jumped, and set aside
+        assert world.rival.next(FEED, "load").__class__.__name__ == "Idle"  # the watermark passed item 1, which is set aside
     assert_kept(world.of, "quarantine")
 
 
 def test_an_abandoned_item_is_retried(world: World) -> None:
     land(world.of, 1)
     claim = die_with_a_claim(world)
-    is_blocked(world.rival, 1, Standing.PROCESSING)  # who does not hold the lease may not settle
+    is_blocked(world.rival, 1, Standing.PROCESSING)  # only the lease's holder may settle
     with lease(world.rival) as held:
         abandoned = world.rival.next(FEED, "load", holding=True)
         assert isinstance(abandoned, Abandoned)
@@ -364,7 +364,7 @@ def test_a_completion_succeeds_whatever_records_were_added_to_the_item_meanwhile
     assert history(world.of, 7) == ["discover New", "shred Processing", "discover New", "shred Processed"]
 
 
-# Dead runs, and sinks that know more
+# Dead processes, and sinks with a newer token
 
 
 def test_leases_of_a_dead_run_are_ended_and_no_others(world: World) -> None:
@@ -481,11 +481,11 @@ def test_a_heartbeat_without_a_clear_answer_does_not_cost_the_lease(store: Store
     lease(world.rival).release()
 
 
-# Cancelling what the holder of a lost lease is doing
+# Canceling the work of a holder that lost its lease
 
 
 def lose(world: World, held: Lease) -> None:
-    """The lease runs out unnoticed and a rival takes it; the next heartbeat finds out."""
+    """The lease expires unnoticed and a rival takes it; the next heartbeat fails."""
     world.turn(2 * HOUR)
     kill(lease(world.rival))
     with pytest.raises(LeaseLost):
@@ -549,13 +549,13 @@ def test_a_heartbeat_that_fails_until_the_lease_expires_cancels_the_work(store: 
 
 
 def test_work_that_hangs_loses_the_lease_at_its_limit(store: Store) -> None:
-    """The heartbeat's own thread let a job that hung hold its feed for ever."""
+    """The heartbeat runs in its own thread, so a hanging job would extend the lease of its feed forever."""
     of = Manifest(store, "shop", {FEED: steps()}, "first")
     rival = Manifest(store, "shop", {FEED: steps()}, "second")
     cancelled = threading.Event()
     held = of.acquire(FEED, "load", "worker", timedelta(seconds=0.6))
     with held.within(timedelta(seconds=60), "a load"):
-        pass  # it was in time
+        pass  # it finished in time
     with (
         pytest.raises(LeaseLost, match=r"was given up: a load took longer than its limit of 0:00:00.5"),
         held.within(timedelta(seconds=0.5), "a load"),
@@ -563,7 +563,7 @@ def test_work_that_hangs_loses_the_lease_at_its_limit(store: Store) -> None:
     ):
         assert cancelled.wait(5)
         deadline = time.monotonic() + 20
-        while True:  # the work goes on, whatever cancelled it, and nothing extends the lease
+        while True:  # the work continues although it is canceled, and nothing extends the lease
             try:
                 rival.acquire(FEED, "load", "rival", timedelta(seconds=60)).release()
                 break
@@ -606,7 +606,7 @@ def test_a_lease_that_this_process_gave_back_is_taken_again_without_reading_it(s
 
 
 def test_a_lease_given_back_under_a_fast_clock_is_free_immediately(world: World) -> None:
-    """Its end was the local time once, so that everybody else waited for as long as the clock was ahead."""
+    """Such a lease once ended at the local time, so others waited for as long as that clock was ahead."""
     world.clock.turn(timedelta(days=2))
     lease(world.of).release()
     assert lease(world.rival).token == 2

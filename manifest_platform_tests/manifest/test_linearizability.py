@@ -1,4 +1,4 @@
-"""Histories of eight threads are linearizable on every store; and the checker that says so sees what is not."""
+"""Histories of eight threads are linearizable on every store, and the checker detects histories that are not."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ from manifest_platform_tests.manifest.linearizability import (
     check,
 )
 
-MEMORY = Path("/dev/shm")  # where there is one: a history commits thousands of times
+MEMORY = Path("/dev/shm")  # if it exists: a history commits thousands of times
 
 
 def reads(begin: int, end: int, row: int, answer: Seen | None) -> Call:
@@ -158,7 +158,7 @@ def test_an_open_write_stays_in_a_violation_after_all_other_calls_have_returned(
 
 
 def has_an_order(history: Sequence[Call], group: Group = EMPTY) -> bool:
-    """What `check` says, by trying every order there is."""
+    """The expected result of `check`, found by trying every order of the calls."""
     if all(call.end == NEVER for call in history):
         return True
     first = min(call.end for call in history)
@@ -174,7 +174,7 @@ row = st.integers(0, 1)
 
 @st.composite
 def histories(draw: st.DrawFn) -> list[Call]:
-    """Calls that were answered one after the other and seem to have taken longer; some are answered as if it were earlier."""
+    """Calls that were answered one after the other, with longer durations. Some get the answer of an earlier moment."""
     group, history = EMPTY, list[Call]()
     past = [group]
     for at in range(draw(st.integers(2, 6))):
@@ -219,7 +219,7 @@ def test_the_checker_agrees_with_trying_every_order(history: list[Call]) -> None
 
 
 def violations(store: Store, operations: int, *, groups: int, threads: int = 8, **options: bool) -> list[Violation]:
-    """The violations in what some threads did with a store, the smallest first."""
+    """The violations in the history of several threads on a store, the smallest first."""
     recorder = Recorder(store, 1, **options)
     histories = recorder.record(operations, groups=groups, threads=threads)
     done = sum(len(history) for history in histories.values())
@@ -230,7 +230,7 @@ def violations(store: Store, operations: int, *, groups: int, threads: int = 8, 
 
 
 class Erring(LossyStore):
-    """A store over another that errs, now and then, in one way."""
+    """A store that makes errors of one kind at random moments."""
 
     def __init__(self, store: Store, way: str):
         super().__init__(store, "none", at=0)
@@ -310,7 +310,7 @@ def test_queries_that_are_only_consistent_by_row_may_read_row_by_row(sqlite: Sto
 
 SHARE = cases(50, 1)
 OPERATIONS = {"sqlite": 100_000, "postgresql": 100_000, "dynamodb": 20_000}
-"""Of a whole run; a run of the tests takes a part of it."""
+"""Operations of the whole test suite; a normal test run executes a part of them."""
 
 
 @pytest.mark.thorough
@@ -325,7 +325,7 @@ def test_the_history_of_eight_threads_on_a_store_is_linearizable(request: pytest
 
 
 class Halting(SqlStore):
-    """A store whose transactions halt between their first write and the others, as long as `go_on` is not set."""
+    """A store whose transactions pause between their first write and the others until `go_on` is set, for 5 seconds at most."""
 
     def __init__(self, url: str):
         self.halted, self.go_on = threading.Event(), threading.Event()
@@ -340,9 +340,9 @@ class Halting(SqlStore):
 
 @pytest.mark.stores("sqlite", "postgresql")
 def test_a_checked_version_stays_valid_until_the_transaction_is_visible(store: Store, store_url: str) -> None:
-    """Two transactions may be serialisable in an order that a reader between them disproves."""
+    """Two transactions may be serializable in an order that a reader between them disproves."""
     halting = Halting(store_url)
-    for batch in range(10):  # in a small table, PostgreSQL would take all rows of one page for related
+    for batch in range(10):  # in a small table, PostgreSQL would take all rows of a page for related
         store.transact("p", [Put(f"{batch} {number}", {}, ABSENT) for number in range(100)], f"{batch}")
     store.transact("p", [Put("checked", {}, ABSENT)], "begin")
     with ThreadPoolExecutor(2) as pool:
@@ -360,7 +360,7 @@ def test_a_checked_version_stays_valid_until_the_transaction_is_visible(store: S
 
 @pytest.fixture
 def moto(monkeypatch: pytest.MonkeyPatch) -> Iterator[Store]:
-    """moto's DynamoDB, which keeps neither conditions nor transactions where requests come at once."""
+    """The DynamoDB of moto, which ignores conditions and breaks transactions under concurrent requests."""
     for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
         monkeypatch.setenv(name, "test")
     monkeypatch.setattr(boto3, "DEFAULT_SESSION", None)

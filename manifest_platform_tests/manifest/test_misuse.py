@@ -1,4 +1,4 @@
-"""What a careless or confused program does to a manifest: it is refused, and whatever it does, nothing is corrupted."""
+"""A careless or confused program misuses a manifest: each misuse is refused, and no sequence of calls corrupts the manifest."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ from manifest_platform_tests.manifest.vault import land as land_windows
 
 @dataclasses.dataclass
 class World:
-    """Two programs of one dataset, each with a clock of its own."""
+    """Two programs of one dataset, each with its own clock."""
 
     of: Manifest
     rival: Manifest
@@ -63,7 +63,7 @@ class World:
     rival_clock: Clock
 
     def unchanged_by(self, refused: tuple[type[Exception], ...], misuse: Callable[[], object]) -> None:
-        """A misuse is refused, and nothing is written."""
+        """Asserts that a misuse is refused and writes nothing."""
         before = self.of.store.query(self.of.dataset, "")
         with pytest.raises(refused):
             misuse()
@@ -83,7 +83,7 @@ def world(store: Store) -> Iterator[World]:
 
 
 def copied(held: Lease, of: Manifest, **changes: Any) -> Lease:
-    """The same grant once more, as a program would have it that kept it in a file, or was forked."""
+    """A copy of a grant, as in a program that kept it in a file or was forked."""
     stored = of.lease(held.application, held.feed)
     assert stored
     copy = Lease(of.store, of.dataset, held.application, held.feed, dataclasses.replace(stored, **changes), HOUR, Clock())
@@ -292,7 +292,7 @@ def test_an_item_of_one_dataset_is_not_claimed_under_a_lease_of_another(world: W
 
 @pytest.mark.parametrize("seed", range(4))
 def test_workers_whose_clocks_differ_by_hours_take_leases_from_each_other_and_break_nothing(store: Store, seed: int) -> None:
-    """Each takes the other's lease for expired or for lasting long; the sink keeps the order, and all is done in the end."""
+    """Each may take the other's lease for expired or long-lived. The sink keeps the order, and all items get done."""
     random, sink, clocks = Random(seed), Sink(), [Clock(), Clock()]
     clocks[1].turn(random.choice([-1, 1]) * HOUR)
     workers = [vault(store, clock=clock, author=f"worker-{number}") for number, clock in enumerate(clocks)]

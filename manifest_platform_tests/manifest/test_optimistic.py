@@ -7,7 +7,7 @@ LOST = ConditionFailed([Check("row", 1)])
 
 
 class Attempt:
-    """Loses by these errors, one a call, and then returns how often it was called."""
+    """A call that raises these errors, one at each try, and then returns the number of its tries."""
 
     def __init__(self, *errors: Exception):
         self.calls, self.errors = 0, list(errors)

@@ -218,7 +218,7 @@ def test_an_item_that_a_skip_cut_off_continues_after_unskip_or_a_skip_for_all(st
     fail_next(of, SHRED)
     for number in (1, 2):
         of.skip(key(number), "test data", "shred")
-    is_blocked(of, 1, Standing.CUT_OFF)  # resolving shred's failure would not help
+    is_blocked(of, 1, Standing.CUT_OFF)  # resolving the failure of shred would change nothing
     assert of.survey(FEED, "load").counts == {Standing.CUT_OFF: 2}
     of.skip(key(1), "never mind")
     is_blocked(of, 2, Standing.CUT_OFF)
@@ -342,7 +342,7 @@ def test_a_lease_holder_finds_the_items_that_a_dead_shredder_left_open(store: St
         for claim in of.claim(held, [of.item(key(1)), of.item(key(2))]):
             of.complete(claim, DONE)
         assert isinstance(of.next(FEED, "shred", holding=True), Abandoned)
-    is_blocked(of, 3, Standing.PROCESSING, SHRED)  # who does not hold the lease is only told
+    is_blocked(of, 3, Standing.PROCESSING, SHRED)  # without the lease, a process only reads the verdict
 
 
 def three_steps(late: Late = "quarantine") -> dict[str, list[Step]]:
@@ -505,7 +505,7 @@ def test_a_late_item_of_a_strict_feed_is_set_aside_reported_and_never_applied(st
 
 
 def set_aside(store: Store) -> None:
-    """2 is loaded, 3 ready; behind them 1 by discovery and 0 by the watermark that jumped it, set aside both."""
+    """Creates two late items that are set aside: 1 by its discovery, 0 by the watermark. Item 2 is loaded, and 3 is ready."""
     of = manifest(store)
     land(of, 2, 3)
     with lease(of) as held:
@@ -574,7 +574,7 @@ def test_an_item_registered_while_a_later_item_was_loaded_is_found_first(store: 
     land(of, 30, 40)
     with lease(of) as held:
         claim = claim_next(of, held)
-        assert discover(of, *range(1, 26)) == ["new"] * 25  # more than the manifest tries a conflict
+        assert discover(of, *range(1, 26)) == ["new"] * 25  # more conflicts than the manifest has tries
         of.complete(claim, DONE)
     feed = of.state(LOAD).feed(FEED)
     assert (feed.watermark, feed.swept) == (key(30).position, "")
@@ -599,9 +599,9 @@ def test_an_item_that_the_watermark_jumped_comes_before_a_known_late_item(store:
     shred_late = manifest(store, late="append")
     with lease(of) as held:
         of.complete(claim_next(of, held), DONE)
-        claim = claim_next(of, held)  # 8
+        claim = claim_next(of, held)  # item 8
         land(shred_late, 2, 6)
-        assert of.state(LOAD).feed(FEED).late == 1  # 2; 6 lies before 8, but not behind the watermark yet
+        assert of.state(LOAD).feed(FEED).late == 1  # item 2; the watermark has not passed item 6 yet
         of.complete(claim, DONE)
     assert next_number(of) == 2
     assert of.item(key(6)).is_late_for(LOAD)
@@ -695,7 +695,7 @@ def test_a_commit_before_a_canceled_full_load_is_adopted_afterward(store: Store)
 
 
 def serve(of: Manifest, epoch: int, boundary: str) -> None:
-    """A full load was applied: what lies before the boundary is superseded, what lies behind it is to be done again."""
+    """Simulates a full load: items up to the boundary are superseded, and later items are pending again."""
     state = of.state(LOAD).with_feed(FEED, serving_epoch=epoch, watermark=boundary, swept=boundary)
     set_state(of, dataclasses.replace(state, mode=Mode.INCREMENTAL, epoch=epoch))
 
@@ -725,10 +725,10 @@ def test_a_full_load_makes_later_items_ready_and_supersedes_earlier_items(store:
     load_next(of)
     load_next(of)
     land(of, 0)  # quarantined
-    fail_next(of)  # 3
+    fail_next(of)  # item 3 fails
     serve(of, 2, key(1).position)
     assert [load_next(of) for _ in range(3)] == [2, 3, 4]
-    serve(of, 3, "")  # a snapshot older than the quarantined item: it is in order again
+    serve(of, 3, "")  # a snapshot older than the quarantined item, which is in order again
     assert [load_next(of) for _ in range(5)] == [0, 1, 2, 3, 4]
 
 
@@ -742,7 +742,7 @@ def test_a_stale_attempt_of_a_superseded_epoch_does_not_keep_an_item_from_being_
     assert of.next(FEED, "load") == Idle()
 
 
-# What is declared, and what is looked up
+# Declarations and look-ups
 
 
 def test_only_declared_feeds_and_steps_are_known(store: Store) -> None:
@@ -812,7 +812,7 @@ def test_an_item_costs_few_requests(store: Store) -> None:
     assert cost <= 8
 
 
-# A sink that is past an item of which the manifest does not know that it is late
+# A sink that has passed an item, while the manifest does not know that the item is late
 
 
 def deferred(of: Manifest, number: int) -> None:
@@ -839,7 +839,7 @@ def test_an_item_that_the_sink_is_past_is_appended_where_the_feed_appends(store:
     deferred(of, 2) if load_next(of) == 1 else None
     before = of.state(LOAD).feed(FEED).watermark
     assert load_next(of) == 2
-    assert of.state(LOAD).feed(FEED).watermark == before  # what is appended late moves no watermark
+    assert of.state(LOAD).feed(FEED).watermark == before  # a late item that is appended does not move the watermark
     assert load_next(of) == 3
     assert_kept(of, late="append")
 
@@ -874,7 +874,7 @@ def test_a_step_may_wait_for_one_instance_of_another(store: Store) -> None:
     assert isinstance(of.next(FEED, "report"), Ready)
 
 
-# Work that is put back, and work that is to be done again
+# Deferred work, and work that is done again
 
 
 def test_a_claim_that_is_put_back_is_no_failure_and_uses_up_no_attempt(store: Store) -> None:
@@ -889,7 +889,7 @@ def test_a_claim_that_is_put_back_is_no_failure_and_uses_up_no_attempt(store: St
 
 
 def test_the_death_of_a_worker_with_several_items_fails_none_of_them_permanently(store: Store) -> None:
-    """Three deaths in batches are no three deaths of each: the last attempt is one of the item alone."""
+    """Three deaths in batches do not count as three failures of each item: the last attempt is made with a single item."""
     clock = Clock()
     of = manifest(store, clock=clock, max_attempts=2)
     discover(of, 1, 2, 3, 4)

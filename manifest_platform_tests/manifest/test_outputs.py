@@ -1,4 +1,4 @@
-"""Outputs: from which records they were made, when they are current, and how a step in order follows a full load."""
+"""Outputs: the records that they are made from, when they are current, and how an ordered step follows a full load."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ VIEWS, PATHS, REPORT = Application("views"), Application("paths"), Application("
 
 
 def with_report(store: Store, late: str = "quarantine") -> Manifest:
-    """A vault of which the changes have a step of a user's own behind the load, in strict order."""
+    """A vault with a user's own step behind the load of changes, in strict order."""
     feeds = dict(vault(store).feeds)
     feeds[INCR] = (*feeds[INCR], Step(REPORT, upstream=("load",), order="strict", late=late))  # ty: ignore[invalid-argument-type]
     return Manifest(store, "vault", feeds, "test", clock=Clock())
@@ -59,7 +59,7 @@ def shred(of: Manifest, number: int) -> None:
 
 
 def report(of: Manifest, *numbers: int) -> None:
-    """Outputs of the step in order, of what is next, which must be these."""
+    """Commits outputs of the ordered step for the next items, and asserts that these are the given numbers."""
     with of.acquire(INCR, "report", "worker", HOUR) as held:
         of.follow(held)
         for number in numbers:
@@ -79,7 +79,7 @@ def next_report(of: Manifest) -> int | Standing | None:
     return int(verdict.item.key.sort) if isinstance(verdict, Ready) else None
 
 
-# Made from what was shredded
+# Outputs of shredded items
 
 
 def test_an_output_names_the_records_that_it_was_made_from(store: Store) -> None:
@@ -136,7 +136,7 @@ def test_an_item_that_was_never_done_has_no_output(store: Store) -> None:
     assert why_not(of, 1, VIEWS) == "stoptime=0001 is not done by views: nothing is committed to read"
 
 
-# Made from what was loaded
+# Outputs of loaded items
 
 
 @ON_DYNAMODB_TOO
@@ -206,7 +206,7 @@ def test_an_output_of_several_items_is_current_only_while_each_is(store: Store) 
     assert "shred must do stoptime=0001 again" in why_not(of, 2, VIEWS)
 
 
-# A step in strict order behind the load
+# A strict step behind the load
 
 
 @ON_DYNAMODB_TOO

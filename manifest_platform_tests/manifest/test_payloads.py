@@ -65,7 +65,7 @@ BAD: list[tuple[str, dict[str, Any], list[str]]] = [
 
 @pytest.fixture(autouse=True)
 def only_built_in() -> Iterator[None]:
-    """What a test registers is forgotten after it."""
+    """Removes the schemas that a test registered."""
     folders, registered = list(payloads._folders), dict(payloads._registered)
     yield
     payloads._folders[:] = folders
@@ -111,7 +111,7 @@ def test_each_version_of_snowplows_error_has_its_own_properties(version: int) ->
 def test_a_payload_that_is_not_json_is_refused(data: dict) -> None:
     [told] = violations(Payload(OUTPUT, data))
     assert told.path == "$" and told.rule.startswith("JSON: ")
-    str(told).encode()  # a message that can be written
+    str(told).encode()  # a message that can be encoded
 
 
 def test_every_failure_fits_its_schema_however_long_its_texts_are() -> None:
@@ -119,7 +119,7 @@ def test_every_failure_fits_its_schema_however_long_its_texts_are() -> None:
         assert violations(Failure(kind, "é" * 100_000, "E" * 5_000, "t" * 100_000).payload()) == []
 
 
-# On writing
+# Checks on writing
 
 
 def test_a_completion_that_does_not_fit_is_refused_and_nothing_is_written(store: Store) -> None:
@@ -160,7 +160,7 @@ def test_a_takeover_checks_what_it_completes(store: Store) -> None:
     assert of.history(key(1))[-1].state is State.PROCESSING
 
 
-# Schemas of others
+# Schemas of users
 
 REPORT = "iglu:com.acme/report/jsonschema/1-0-0"
 REPORT_SCHEMA = {"self": {"vendor": "com.acme", "name": "report", "format": "jsonschema", "version": "1-0-0"}, "type": "object"}

@@ -45,7 +45,7 @@ def fail(of: Manifest, application: Application, number: int) -> None:
 
 
 def a_bit_of_everything(store: Store) -> Manifest:
-    """1 loaded, 2 skipped for load, 3 shredded and failed to load, 4 failed to shred, 5 new, 6 being shredded."""
+    """Item 1 is loaded, 2 skipped for load, 3 failed to load, 4 failed to shred, 5 is new, 6 is being shredded."""
     of = manifest(store)
     land(of, 1, 2, 3)
     assert load_next(of) == 1
@@ -136,7 +136,7 @@ def test_an_item_that_several_ordered_steps_wait_for_is_found_once(store: Store)
     assert numbers(failed_by(of, FEED, SHRED)) == [1]
 
 
-# Applications outside the steps
+# Undeclared applications
 
 
 def test_an_undeclared_application_has_processed_items_but_no_unprocessed_ones(store: Store) -> None:
@@ -210,7 +210,7 @@ def wide(number: int) -> ItemKey:
 
 
 def fill(of: Manifest, count: int, loaded: int) -> None:
-    """Items by hand, all shredded, the first `loaded` of them loaded, as the operations would have left them."""
+    """Writes `count` shredded items by hand; the first `loaded` of them are loaded, as the operations would have left them."""
     writes: list[Write] = []
     for number in range(1, count + 1):
         found = replace(landed(number), key=wide(number))
@@ -237,7 +237,7 @@ def requests(store: Store, ask: Callable[[], object]) -> int:
 
 @pytest.fixture
 def filled(store: Store) -> Callable[[int], Manifest]:
-    """A manifest of so many items, the last two of them not loaded yet."""
+    """Creates a manifest of `count` items, of which the last two are not loaded."""
 
     def _filled(count: int) -> Manifest:
         of = Manifest(store, f"items{count}", {FEED: given.steps()}, "test", clock=Clock())
@@ -250,7 +250,7 @@ def filled(store: Store) -> Callable[[int], Manifest]:
 def test_no_query_costs_more_with_many_items_than_with_ten(
     filled: Callable[[int], Manifest], store: Store, store_url: str
 ) -> None:
-    count = 300 if store_url.startswith("dynamodb:") else 2000  # where a local server takes minutes to be filled
+    count = 300 if store_url.startswith("dynamodb:") else 2000  # filling the local server of DynamoDB takes minutes
     few, many = filled(10), filled(count)
     for application in (SHRED, LOAD):
         for query in (unprocessed, failed_by, locked_by):
@@ -262,7 +262,7 @@ def test_no_query_costs_more_with_many_items_than_with_ten(
     assert numbers(processed_by(many, FEED, LOAD, limit=2)) == [count - 2, count - 3]
     assert numbers(processed_by(many, FEED, SHRED, limit=2)) == [count, count - 1]
     assert numbers(islice(processed_by(many, FEED, LOAD), 2)) == [count - 2, count - 3]
-    whole = list(processed_by(many, FEED, SHRED))  # pages of 500 records end within items of five
+    whole = list(processed_by(many, FEED, SHRED))  # pages of 500 records end between the five records of an item
     assert numbers(whole) == list(range(count, 0, -1))
     assert {len(item.records) for item in whole} == {3, 5}
     assert not [item for item in whole if item.problems]

@@ -1,4 +1,4 @@
-"""A store that is replaced, or put back to an earlier moment, under whoever has it open: what was known of it is forgotten."""
+"""A store that is replaced or restored while processes have it open: they forget what they knew of the earlier store."""
 
 from __future__ import annotations
 
@@ -33,12 +33,12 @@ from manifest_platform_tests.manifest.given import (
 
 
 def table_of(store: SqlStore) -> str:
-    """The table, with its schema where the store leaves none to a search path."""
+    """The table's name, with its schema if the connection has no search path for it."""
     return f'"{schema}".manifest' if (schema := store._database.schema) else "manifest"
 
 
 def contents(store: Store) -> Any:
-    """All rows with their versions, as a backup has them."""
+    """All rows with their versions, as in a backup."""
     if isinstance(store, SqlStore):
         with store._database.engine.connect() as connection:
             return [tuple(row) for row in connection.exec_driver_sql(f"SELECT * FROM {table_of(store)}").fetchall()]
@@ -47,7 +47,7 @@ def contents(store: Store) -> Any:
 
 
 def put_back(store: Store, rows: Any) -> None:
-    """Restores the rows in place: who has the store open notices nothing by itself."""
+    """Restores the rows in place. Processes that have the store open do not notice it."""
     if isinstance(store, SqlStore):
         with store._database.engine.begin() as connection:
             store._database.begin(connection, [])
@@ -65,7 +65,7 @@ def put_back(store: Store, rows: Any) -> None:
 
 @pytest.fixture
 def shop(store: Store) -> Manifest:
-    """One item is loaded, one shredded."""
+    """A manifest with a loaded item and a shredded item."""
     of = manifest(TakenOver(store, Places.of({FEED: steps()}), Clock()))
     land(of, 1, 2)
     load_next(of)
@@ -74,11 +74,11 @@ def shop(store: Store) -> Manifest:
 
 @pytest.mark.every_store
 def test_items_that_a_restored_store_lacks_are_discovered_again(store: Store, shop: Manifest) -> None:
-    """The sensor knew items that the restored store lacked, until its process ended."""
+    """A sensor knew items that the restored store lacked, and did not register them again until its process ended."""
     backup = contents(store)
     assert discover(shop, 3) == ["new"]
     put_back(store, backup)
-    assert discover(shop, 3) == ["known"]  # that is what it remembers
+    assert discover(shop, 3) == ["known"]  # still remembered
     assert not shop.recall()
     assert shop.recall()
     assert discover(shop, 1, 3) == ["known", "new"]
@@ -139,7 +139,7 @@ def test_the_memory_of_another_process_must_hold_as_well(store: Store, shop: Man
 
 
 def test_a_lease_given_back_before_the_store_was_set_back_is_read_again(store: Store) -> None:
-    """Its row had the version again under which it was given back, and another held it by then: both worked."""
+    """The lease's row again had the version under which it was given back. Another worker held it, and both worked."""
     clock = Clock()
     of, other = manifest(store, clock=clock), manifest(store, clock=clock)
     land(of, 1)
@@ -157,7 +157,7 @@ def test_a_lease_given_back_before_the_store_was_set_back_is_read_again(store: S
 
 
 def test_a_commit_number_is_given_again_after_the_store_was_set_back(store: Store) -> None:
-    """The numbers of commits have no holes: merging waits for the next one."""
+    """The numbers of commits have no gaps: merging waits for the next number."""
     declared = {FEED: [Step(SHRED, numbered=True)]}
 
     def opened() -> Manifest:

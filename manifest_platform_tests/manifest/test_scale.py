@@ -1,4 +1,4 @@
-"""What a question costs, however many items there are: counted in SQLite's own steps, not in seconds."""
+"""The cost of a query, for any number of items, measured in SQLite's instructions and not in seconds."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ STEP = 50
 
 
 def counted(store: SqlStore, ask: Callable[[], object]) -> int:
-    """How many portions of SQLite's instructions a question takes."""
+    """The cost of a query, in portions of `STEP` SQLite instructions."""
     count = 0
 
     def tick() -> int:

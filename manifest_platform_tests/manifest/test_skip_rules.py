@@ -1,4 +1,4 @@
-"""Rules by which items are skipped as they are registered."""
+"""Rules that skip items as they are registered."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""The acceptance cases of Snowplow's processing manifest, by their numbers, and what was decided otherwise.
+"""The acceptance cases of Snowplow's processing manifest, by their numbers, and the decisions that differ from it.
 
 The notation is that of the cases: N, P, D, F, R, S for New, Processing, Processed, Failed, Resolved, Skipped; `P#1<-0` is the
-record 1, whose previous record is 0; `(ld/id1)` its application and instance. Where a case speaks of stored records, they are
-stored first, and read back.
+record 1, whose previous record is 0; `(ld/id1)` its application and instance. If a case is about stored records, the test
+stores them first and reads them back.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ NOTATION = re.compile(r"(?P<state>[NPDFRS])(?:#(?P<id>\w+))?(?:<-(?P<previous>\w
 
 
 def uid(name: str) -> str:
-    """The record id that a case calls by a name."""
+    """The record id for a name in a case."""
     return str(uuid5(NAMESPACE_URL, name))
 
 
@@ -83,7 +83,7 @@ def app(text: str) -> Application:
 
 
 def written(text: str, number: int = 1) -> list[Record]:
-    """The records that a case writes as `N#0, P#1<-0`."""
+    """The records in the notation of a case: `N#0, P#1<-0`."""
     found = []
     for at, one in enumerate(text.split(", "), start=1):
         part = NOTATION.fullmatch(one)
@@ -116,7 +116,7 @@ def states(of: Manifest, number: int = 1) -> list[State]:
 
 
 def loaders(store: Store, *instances: str) -> Manifest:
-    """A feed that is shredded, and loaded by several instances, each in no order."""
+    """A feed with a shredder and several unordered instances of the loader."""
     loads = [Step(Application("load", instance=instance), upstream=("shred",)) for instance in instances]
     return Manifest(store, "shop", {FEED: [Step(SHRED), *loads]}, "test", clock=Clock())
 
@@ -163,10 +163,10 @@ def test_case_07_a_failure_of_another_application_blocks_too(store: Store) -> No
 
 
 def test_case_08_a_skip_lifts_the_block_for_the_applications_it_names(store: Store) -> None:
-    """Decided otherwise: upstream leaves the item blocked, so that nobody can ever pass it.
+    """Decided otherwise: upstream leaves the item blocked, so that no worker can ever pass it.
 
-    The failure stays what it is in the log. But an operator skips an item because it cannot be mended: if the feed stopped at
-    it none the less, the skip would have done nothing. For an application that it does not name the failure blocks as before.
+    The failure remains in the log. But an operator skips an item because it cannot be repaired: if the feed still stopped at
+    the item, the skip would have no effect. The failure still blocks applications that the skip does not name.
     """
     of = manifest(store)
     discover(of, 1, 2)
@@ -194,7 +194,7 @@ def test_case_08_a_skip_of_one_application_leaves_the_others_blocked(store: Stor
 
 
 def test_case_09_a_resolved_frees_a_dead_processing(store: Store) -> None:
-    """Decided otherwise: upstream calls it valid and leaves the item locked, so a crashed worker's lock never ends."""
+    """Decided otherwise: upstream accepts the records and keeps the item locked, so a crashed worker's lock never ends."""
     item = stored(store, "N#0, P#1<-0, R#2<-1")
     assert (problems(item), blocker(item)) == ([], None)
 
@@ -230,7 +230,7 @@ BAD_TYPES = Payload(PROCESSED_TYPES, {"shreddedTypes": "iglu:com.acme/a/jsonsche
 
 
 def test_case_14_two_payloads_that_break_their_schemas_are_two_errors(store: Store) -> None:
-    """Upstream checks on reading. Here the write is refused; what another program wrote is told on reading."""
+    """Upstream checks on reading. Here the write is refused, and reading reports faults that another program wrote."""
     new, work = written("N#1, P#2<-1")
     bad = [with_payload(new, BAD_TYPES), with_payload(work, BAD_LOCK)]
     for one in bad:
@@ -383,7 +383,7 @@ def test_case_29_items_prepared_by_one_application_and_not_done_by_another(store
 
 
 def test_case_30_an_upstream_failure_is_in_a_query_for_all_items_and_not_for_prepared_items(store: Store) -> None:
-    """The same as upstream in what is asked; but a strict step stops at the item, whoever asks: nothing passes a failure."""
+    """The queries answer as upstream does. But a strict step stops at the item: no later item passes a failure."""
     of = manifest(store)
     discover(of, 1)
     with given.lease(of, SHRED) as held:
@@ -400,7 +400,7 @@ def test_case_30_an_upstream_failure_is_in_a_query_for_all_items_and_not_for_pre
 
 
 def test_case_31_an_item_with_finished_work_has_three_records(store: Store) -> None:
-    """Here the Processing points at the New, as the Snowplow rules allow: so an audit follows one chain."""
+    """Here the Processing refers to the New, as the Snowplow rules allow, so that an audit can follow one chain."""
     of = manifest(store, author="loader 1.0")
     land(of, 1)
     new, opened, done = of.history(key(1))
@@ -449,7 +449,7 @@ def test_case_34_a_failed_item_stops_no_other_item_of_an_unordered_step(store: S
 
 
 def test_case_34_a_failed_item_stops_the_feed_of_a_strict_step(store: Store) -> None:
-    """Decided otherwise: upstream knows no order. A strict step applies nothing behind a failure."""
+    """Decided otherwise: upstream has no order. A strict step applies no item behind a failure."""
     of = manifest(store)
     land(of, 1, 2)
     with given.lease(of) as held:
@@ -490,7 +490,7 @@ def test_case_36_a_second_worker_learns_who_holds_the_lease_and_writes_nothing(r
 
 @pytest.mark.every_store
 def test_case_37_exactly_one_of_two_concurrent_workers_wins_and_the_other_learns_which(reopen: Callable[[], Store]) -> None:
-    """Decided otherwise: upstream means both to lose, and leaves records behind that make the item invalid."""
+    """Decided otherwise: upstream intends that both lose, and leaves records behind that make the item invalid."""
     given_store = reopen()
     land(manifest(given_store), 1)
     clock, start = Clock(), threading.Barrier(2)
@@ -544,7 +544,7 @@ def test_case_39_two_thousand_records_are_read_page_by_page(store: Store) -> Non
     assert numbers(items) == list(range(667))
 
 
-# Serialisation and command line
+# Serialization and command line
 
 
 def test_case_40_attributes_that_may_be_null_may_be_absent(store: Store) -> None:
@@ -619,7 +619,7 @@ RUN = "run=2026-01-01-00-00-00"
 
 @pytest.fixture
 def shop(tmp_path: Path, store_url: str) -> Path:
-    """A configuration whose feed has one item, that failed; `manifest` gives the manifest that it names."""
+    """A configuration whose feed has one item."""
     file = tmp_path / "platform.yaml"
     text = f"""
         manifest: {{store: "{store_url}"}}
@@ -633,7 +633,7 @@ def shop(tmp_path: Path, store_url: str) -> Path:
 
 
 def operated(store: Store, file: Path) -> Manifest:
-    """The manifest of a configuration, with its one run discovered."""
+    """The manifest of a configuration, with its only run discovered."""
     of = Manifest(store, "shop", {FEED: given.steps()}, "test")
     uri = f"file://{file.parent}/landing/{RUN}"
     of.discover(FEED, [Landed(given.ItemKey(FEED, "2026-01-01-00-00-00", uri), 1, 1, "as-landed")])
@@ -663,7 +663,7 @@ def test_case_44_resolve_takes_its_configuration_from_an_option_or_the_environme
 def test_case_45_resolve_refuses_an_item_that_is_unknown_unblocked_or_being_processed(
     store: Store, shop: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """The stated state of upstream's command is not asked for: what blocks the item is found, and what may be freed decided."""
+    """Upstream's command requires a stated state. Here the command finds the blocking record and decides if it may be freed."""
     of = operated(store, shop)
     before = the_run(of)
 
@@ -683,7 +683,7 @@ def test_case_45_resolve_refuses_an_item_that_is_unknown_unblocked_or_being_proc
 
 
 def prepared_run(of: Manifest, number: int, *types: str) -> None:
-    """A run that is shredded, with what Snowplow's shredder says of it."""
+    """Discovers a run and shreds it, with the payload of Snowplow's shredder."""
     discover(of, number)
     with given.lease(of, SHRED) as held:
         [claim] = of.claim(held, [of.item(key(number))])

@@ -1,7 +1,7 @@
-"""Any order of calls, on every store: the store against a dict, and the manifest against what its log adds up to.
+"""Random orders of calls on every store: a store compared with a dict, and the manifest compared with its log.
 
-`test_invariants` walks further, on SQLite alone; here every store is walked, with full loads, torn reads and half-done
-shredding among the events, and a walk that breaks something is cut down to the steps that it takes.
+`test_invariants` walks further, on SQLite alone. Here every store is walked, with full loads, torn reads and half-done
+shredding among the events, and a failing walk is reduced to the steps that it needs.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ from manifest_platform_tests.manifest.vault import (
     vault,
 )
 
-MEMORY = Path("/dev/shm")  # where there is one: a walk commits thousands of times
+MEMORY = Path("/dev/shm")  # if it exists: a walk commits thousands of times
 FRESH = count(1)
 """Numbers of partitions: each walk has one of its own."""
 
@@ -80,7 +80,7 @@ def walk(machine: Callable[[], RuleBasedStateMachine], examples: int, steps: int
     )
 
 
-# The store and a dict
+# A store compared with a dict
 
 sorts = st.sampled_from(["P", "P#", "P#a", "P#b", "P#b#1", "P#~", "Q#a", "p#a"])
 numbers = st.integers(-(2**63), 2**63 - 1) | st.floats(allow_nan=False, allow_infinity=False)
@@ -93,7 +93,7 @@ data = st.dictionaries(st.text(max_size=3), values, max_size=3)
 
 
 class StoreMachine(RuleBasedStateMachine):
-    """Two connections to one store say what a dict says."""
+    """Two connections to one store give the same results as a dict."""
 
     def __init__(self, stores: Sequence[Store]):
         super().__init__()
@@ -175,13 +175,13 @@ def test_every_order_of_calls_gives_the_results_of_a_dict(store: Store, reopen: 
     other.close()
 
 
-# The manifest and its log
+# The manifest compared with its log
 
 
 class Interrupted(Apart):
-    """A store whose n-th call from now on is the moment for something else.
+    """A store that executes another event at its n-th call from now.
 
-    A query then reads one half of its rows before it and one half after: more than one row is not read at one moment.
+    A query then reads one half of its rows before the event and one half after it: a query is atomic only for a single row.
     """
 
     def __init__(self, store: Store, partition: str):
@@ -202,7 +202,7 @@ class Interrupted(Apart):
         return super().get(partition, sort)
 
     def get_many(self, partition: str, sorts: Iterable[str]) -> dict[str, Row]:
-        """Reads them one by one: they are not read at one moment."""
+        """Reads the rows separately, because they are not read at one moment."""
         return {sort: row for sort in sorts if (row := self.get(partition, sort))}
 
     def query(self, partition: str, prefix: str, **bounds: Any) -> list[Row]:
@@ -236,7 +236,7 @@ operations = st.sampled_from(["resolve", "resolve", "skip", "skip shred", "skip 
 
 @dataclass(frozen=True)
 class Event:
-    """What happens, by itself or in the midst of an operation, at its n-th call of the store."""
+    """An event, either alone or during another operation. `at`: the number of the store's call at which it happens."""
 
     at: int
     what: str
@@ -245,7 +245,7 @@ class Event:
 
 
 Kinds = dict[str, tuple[int, tuple[st.SearchStrategy, ...]]]
-MEANWHILE: Kinds = {  # how often each happens, and with what
+MEANWHILE: Kinds = {  # the frequency and the arguments of each event
     "take_over": (6, (feeds, st.integers(1, 12))),
     "discover": (8, (feeds, some)),
     "operate": (3, (feeds, items, operations)),
@@ -294,14 +294,14 @@ class ManifestMachine(RuleBasedStateMachine):
             self._land(self.of, feed, numbers, shredded=feed != LOG)
 
     def _land(self, of: Manifest, feed: str, numbers: set[int], *, shredded: bool = False) -> None:
-        """Snapshots are as of early windows, so that there are some beyond them."""
+        """Snapshots have the positions of early windows, so that some windows are beyond them."""
         land(of, feed, *({1 + number % SNAPSHOTS for number in numbers} if feed == FULL else numbers), shredded=shredded)
 
-    # What happens
+    # Events
 
     @rule(event=acts, meanwhile=events)
     def act(self, event: Event, meanwhile: Event) -> None:
-        """One thing happens, and in its midst another."""
+        """Executes an event, and another event during it."""
         self.interrupted.interrupt(meanwhile.at, lambda: self._happens(meanwhile), meanwhile.later_half_first)
         self._happens(event)
         self.interrupted.calls_left = 0
@@ -314,7 +314,7 @@ class ManifestMachine(RuleBasedStateMachine):
         getattr(self, event.what)(*event.arguments)
 
     def work(self, by: int, feed: str, chance: str) -> None:
-        """A loader takes one step, if need be a new one; where a full load is in progress, a new one loads the snapshot."""
+        """A loader takes one step, and is started if necessary. During a full load, a new loader loads the snapshot."""
         if self.loaders[by] is None:
             self.loaders[by] = Loader(self.interrupting, FULL if is_full_load(self.of) else feed, self.sink)
         loader = self.loaders[by]
@@ -332,11 +332,11 @@ class ManifestMachine(RuleBasedStateMachine):
         self._land(self.of, feed, numbers)
 
     def shred(self, feed: str, most: int, end: str) -> None:
-        with suppress(LeaseBusy, Refused):  # Refused: cut off by a skip meanwhile
+        with suppress(LeaseBusy, Refused):  # Refused: a skip cut the item off meanwhile
             shred(self.of, feed, most, end)
 
     def take_over(self, feed: str, steps: int) -> None:
-        """All leases run out, and another shreds and loads a feed, or the snapshot in a full load, until it dies or is done."""
+        """All leases expire. Another process shreds and loads a feed, or a full load's snapshot, until it dies or is done."""
         self.clock.turn(2 * HOUR)
         feed = FULL if is_full_load(self.of) else feed
         self.shred(feed, ITEMS, "done")
@@ -372,7 +372,7 @@ class ManifestMachine(RuleBasedStateMachine):
         self.take_over(FULL, 12)
 
     def cancel_full_load(self) -> None:
-        """An operator takes the lease, settles what a dead worker left, and cancels."""
+        """An operator takes the lease, settles the items of a dead worker, and cancels the full load."""
         canceller = Loader(self.of, FULL, self.sink)
         try:
             canceller.held = held = self.of.acquire(FULL, "load", "operator", HOUR)
@@ -384,7 +384,7 @@ class ManifestMachine(RuleBasedStateMachine):
             self.of.cancel_full_load(held, "by hand")
         held.release()
 
-    # What holds at any time (the numbers are the design's)
+    # Invariants, with the numbers of the design
 
     @invariant()
     def check(self) -> None:
@@ -473,7 +473,7 @@ class ManifestMachine(RuleBasedStateMachine):
         if hasattr(self, "of"):
             self.it_comes_to_rest()
 
-    def it_comes_to_rest(self) -> None:  # 8
+    def it_comes_to_rest(self) -> None:  # invariant 8
         for loader in self.loaders:
             if loader:
                 loader.die()
@@ -504,7 +504,7 @@ EXAMPLES = {"sqlite": cases(8, 25), "postgresql": cases(2, 5), "dynamodb": cases
 
 @pytest.mark.thorough
 @pytest.mark.every_store
-@pytest.mark.timeout(900)  # a failure is made small first
+@pytest.mark.timeout(900)  # includes the time to minimize a failure
 def test_no_order_of_events_breaks_the_manifest(store_url: str) -> None:
     driver = store_url.partition(":")[0]
     with tempfile.TemporaryDirectory(dir=MEMORY if MEMORY.is_dir() else None) as folder:

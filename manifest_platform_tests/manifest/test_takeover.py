@@ -1,4 +1,4 @@
-"""Taking a store over from an older release; and what a newer one wrote, which is kept and not written over."""
+"""Upgrading a store of an older release; and rows of a newer release, which are kept and not overwritten."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def edit(store: Store, sort: str, change: Callable[[dict[str, Any]], dict[str, A
 
 
 def as_before(store: Store) -> None:
-    """Rows as release 0.1.0 wrote them."""
+    """Rewrites the rows as release 0.1.0 wrote them."""
 
     def old(data: dict[str, Any]) -> dict[str, Any]:
         kept = {name: value for name, value in data.items() if name not in ("version", "release", OURS)}
@@ -64,7 +64,7 @@ def as_before(store: Store) -> None:
             edit(store, row.sort, old)
     for item in manifest(store).items(FEED):
         pending = pending_key(SHRED, item.key)
-        if item.blocker() and store.get("shop", pending) is None:  # what failed stood among what waits
+        if item.blocker() and store.get("shop", pending) is None:  # failed items were among the waiting rows
             store.transact("shop", [Put(pending, {}, ABSENT)], f"waits {pending}")
 
 
@@ -74,7 +74,7 @@ def taken(store: Store, clock: Clock | None = None) -> TakenOver:
 
 @pytest.fixture
 def shop(store: Store) -> Manifest:
-    """One item is loaded, one shredded, one landed."""
+    """A manifest with a loaded item, a shredded item and a new item."""
     of = manifest(taken(store))
     land(of, 1, 2)
     discover(of, 3)
@@ -82,7 +82,7 @@ def shop(store: Store) -> Manifest:
     return of
 
 
-# An older release's rows
+# Rows of an older release
 
 
 @pytest.mark.every_store
@@ -106,7 +106,9 @@ def test_the_first_write_converts_the_rows_of_an_older_release_and_loses_none(st
 
 @pytest.mark.every_store
 def test_failed_and_quarantined_items_of_an_older_release_get_attention_rows(store: Store, shop: Manifest) -> None:
-    """It stood among what waits, or only in the log: `status` and the sensor would never have told of it again."""
+    """In the older release they were among the waiting rows, or only in the log, so `status` and the sensor would not report
+    them.
+    """
     discover(shop, 4)
     with lease(shop, SHRED) as held:
         [claim] = shop.claim(held, [shop.item(key(4))])
@@ -117,7 +119,7 @@ def test_failed_and_quarantined_items_of_an_older_release_get_attention_rows(sto
     assert len([row for row in as_new if row.sort.startswith("ATTENTION#")]) == 3
     as_before(store)
     plan = planned(store, "shop", PLACES, START)
-    assert plan and plan.beside == 4  # of item 4 a waiting row goes
+    assert plan and plan.beside == 4  # the takeover deletes the waiting row of item 4
     of = manifest(taken(store))
     of.resolve(key(4), "the schema is there now")
     assert [one.key for one in of.attention(FEED, "load")] == [key(0)]
@@ -167,7 +169,7 @@ def test_no_takeover_while_a_worker_of_an_older_release_holds_a_lease(store: Sto
 
 
 def test_a_worker_of_an_older_release_that_takes_a_lease_meanwhile_is_noticed(store: Store, shop: Manifest) -> None:
-    """The takeover rests on each row as it was read."""
+    """The takeover is conditional on the version of each row that it read."""
     as_before(store)
 
     class Meddling(SqlStore):
@@ -204,7 +206,7 @@ def test_a_dataset_of_more_rows_than_one_transaction_holds_is_taken_over(store: 
     assert {row.sort for row in store.query("shop", "")} == {*done.made, ID}
 
 
-# A newer release's rows
+# Rows of a newer release
 
 
 def newer(data: dict[str, Any]) -> dict[str, Any]:
@@ -238,11 +240,11 @@ def _of_newer_lease(data: dict[str, Any]) -> dict[str, Any]:
 def test_a_process_that_lives_through_an_upgrade_no_longer_writes(
     store: Store, shop: Manifest, sort: str, change: Callable[[dict[str, Any]], dict[str, Any]]
 ) -> None:
-    """It has looked at the identity before: the rows that its writes rest on say it again."""
+    """The process has read the old identity. The rows that its writes depend on carry the version too."""
     edit(store, sort, change)
     before = store.query("shop", "")
     with pytest.raises(NewerRelease, match=r"of version 3.*nothing was written"), lease(shop) as held:
-        before = store.query("shop", "")  # with the lease
+        before = store.query("shop", "")  # including the lease
         claim_next(shop, held)
     assert [row for row in store.query("shop", "") if row.sort != LEASE] == [row for row in before if row.sort != LEASE]
 
@@ -258,7 +260,7 @@ MORE = {"new_field": {"deep": [1]}}
 
 
 def test_unknown_attributes_are_written_back(store: Store, shop: Manifest) -> None:
-    """A field that a release adds without a new version: an older one that may go on must not drop it."""
+    """A release may add a field without a new version. An older release that may continue must not drop the field."""
 
     def more(data: dict[str, Any]) -> dict[str, Any]:
         feeds = {"feeds": {name: feed | MORE for name, feed in data["feeds"].items()}} if "feeds" in data else {}

@@ -1,4 +1,4 @@
-"""What tests of full loads start from: a feed of windows that snapshots cover, and a feed of logs that they do not."""
+"""Common fixtures of the tests of full loads: a feed of windows that snapshots cover, and a feed of logs that they do not."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def key(feed: str, number: int) -> ItemKey:
 
 
 def land(of: Manifest, feed: str, *numbers: int, shredded: bool = True) -> Sequence[str]:
-    """Windows from each number's predecessor to the number; snapshots as of it."""
+    """Discovers a window for each number, from the number before it to the number. A snapshot is as of its number."""
     directories = [Landed(key(feed, one), 1, 10, "as-landed", sort(one - 1), sort(one)) for one in numbers]
     outcomes = [found.outcome for found in of.discover(feed, directories)]
     if shredded:
@@ -83,7 +83,7 @@ def claim(of: Manifest, held: Lease) -> Claim:
 
 
 def load(of: Manifest, feed: str, *numbers: int) -> None:
-    """Loads what is next, which must be these."""
+    """Loads the next items, and asserts that they are the given numbers."""
     with acquire(of, feed) as held:
         for number in numbers:
             claimed = claim(of, held)
@@ -109,7 +109,7 @@ def is_full_load(of: Manifest) -> bool:
 
 
 def standings(of: Manifest, feed: str) -> dict[int, Standing]:
-    """How each item of a feed stands with `load`, by number."""
+    """The standing of each item of a feed for `load`, by number."""
     step, seen = of.step(feed, "load"), state(of)
     return {number_of(item): judge(item, step, seen.seen_by(step, feed)).standing for item in of.items(feed)}
 
@@ -124,7 +124,7 @@ def counters(of: Manifest, feed: str) -> dict[str, int]:
 
 
 def refolded(of: Manifest, feed: str) -> dict[str, int]:
-    """The counters as the records of all items add up to them."""
+    """The counters as computed from the records of all items."""
     serving = state(of).feed(feed).serving_epoch
     counted = {"applied": 0, "skipped": 0, "late": 0, "quarantined": 0}
     for item in of.items(feed):
