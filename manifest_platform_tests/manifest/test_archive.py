@@ -496,7 +496,7 @@ def test_the_command_moves_old_items_and_history_shows_them_as_before(
     assert run("archive", "--older-than", "90d")[0] == cli.Exit.NOTHING
 
 
-def test_the_command_says_how_many_went_where(shop: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_command_reports_the_number_of_items_records_and_files(shop: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.main(["archive", "--older-than", "36h", "--config", str(shop)]) == cli.Exit.DONE
     out = capsys.readouterr().out
     assert out.startswith(f"4 items with 20 records moved to {shop.parent}/archived (1 files, ") and out.endswith("kB)\n")
@@ -517,7 +517,7 @@ def test_an_invalid_age_is_refused(age: str, capsys: pytest.CaptureFixture[str])
     assert "write a number and h, d or w, such as 90d" in capsys.readouterr().err
 
 
-def test_without_a_place_the_command_names_the_key(shop: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_without_a_place_the_command_names_the_missing_setting(shop: Path, capsys: pytest.CaptureFixture[str]) -> None:
     shop.write_text(shop.read_text().replace(", archive: archived", ""))
     assert cli.main(["archive", "--older-than", "90d", "--config", str(shop)]) == cli.Exit.WRONG_USE
     assert "manifest.archive is not set" in capsys.readouterr().err

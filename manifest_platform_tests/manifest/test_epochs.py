@@ -91,7 +91,7 @@ def test_a_snapshot_that_is_not_shredded_cannot_be_begun(store: Store) -> None:
     assert not is_full_load(of)
 
 
-def test_only_one_full_load_is_in_progress(store: Store) -> None:
+def test_only_one_full_load_can_be_in_progress(store: Store) -> None:
     of = vault(store)
     land(of, FULL, 1, 2)
     begin(of, 1)
@@ -253,7 +253,7 @@ def test_a_later_arrival_up_to_the_boundary_is_superseded_and_beyond_it_is_late(
     assert counters(of, INCR) == refolded(of, INCR) == {"applied": 1, "skipped": 0, **waiting}
 
 
-def test_a_skip_at_or_before_the_boundary_is_lifted_for_the_snapshot_contains_the_item(store: Store) -> None:
+def test_an_unskipped_item_up_to_the_boundary_is_superseded(store: Store) -> None:
     of = vault(store)
     land(of, INCR, 1)
     of.skip(key(INCR, 1), "test data", "load")

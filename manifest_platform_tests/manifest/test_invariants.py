@@ -197,10 +197,10 @@ class Walk:
             self.interrupted = False
 
     def check(self) -> None:
-        self.the_history_is_in_order_and_each_item_is_in_it_once()
+        self.the_history_is_in_order_and_each_item_occurs_once()
         self.the_log_only_grows()
-        self.what_is_kept_beside_the_log_equals_its_fold()
-        self.what_the_manifest_calls_done_is_in_the_ledger()
+        self.rows_beside_the_log_equal_what_follows_from_it()
+        self.done_items_are_in_the_ledger()
         self.nothing_is_passed_silently()
 
     # Directories, shredding, operators
@@ -339,7 +339,7 @@ class Walk:
 
     # Invariants
 
-    def the_history_is_in_order_and_each_item_is_in_it_once(self) -> None:
+    def the_history_is_in_order_and_each_item_occurs_once(self) -> None:
         in_order = [entry.position for entry in self.sink.history if not entry.late]
         assert in_order == sorted(in_order)
         everything = [entry.position for entry in self.sink.history]
@@ -350,10 +350,10 @@ class Walk:
         assert self.log.items() <= log.items()
         self.log = log
 
-    def what_is_kept_beside_the_log_equals_its_fold(self) -> None:
+    def rows_beside_the_log_equal_what_follows_from_it(self) -> None:
         assert_kept(self.of, self.late)
 
-    def what_the_manifest_calls_done_is_in_the_ledger(self) -> None:
+    def done_items_are_in_the_ledger(self) -> None:
         feed = self.of.state(LOAD).feed(FEED)
         assert feed.watermark <= self.sink.applied
         for item in self.of.items(FEED):

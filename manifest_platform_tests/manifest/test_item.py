@@ -191,7 +191,7 @@ def test_text_that_would_break_the_order_is_refused_as_a_key(text: str, part: in
         ItemKey(*parts)
 
 
-def test_the_name_for_people_is_the_last_segment() -> None:
+def test_an_item_is_named_by_the_end_of_its_uri() -> None:
     assert key(7).name == "run=007"
     assert ItemKey("f", "s", "plain").name == "plain"
     assert ItemKey("log", "s", "s3://b/landing/vault=1/log/date=2026-01-01").name == "log/date=2026-01-01"

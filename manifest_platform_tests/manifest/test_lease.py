@@ -176,7 +176,7 @@ def test_claims_under_an_old_lease_lose_and_write_nothing(store: Store, world: W
         assert store.query("shop", "") == before
 
 
-def test_a_claim_loses_against_a_skip_that_came_first(world: World) -> None:
+def test_a_claim_is_refused_after_a_concurrent_skip(world: World) -> None:
     land(world.of, 1)
     with lease(world.of) as held:
         verdict = ready(world.of)

@@ -590,7 +590,7 @@ def test_an_item_registered_while_a_later_item_was_loaded_is_found_first(store: 
     assert_kept(of, late)
 
 
-def test_an_item_that_the_watermark_jumped_comes_before_a_known_late_item(store: Store) -> None:
+def test_an_item_that_the_watermark_passed_comes_before_a_known_late_item(store: Store) -> None:
     of = manifest(store, late="append")
     land(of, 5)
     load_next(of)
@@ -608,7 +608,7 @@ def test_an_item_that_the_watermark_jumped_comes_before_a_known_late_item(store:
     assert [load_next(of), load_next(of)] == [2, 6]
 
 
-def test_an_item_that_the_watermark_jumped_cannot_be_claimed_before_it_is_marked_late(store: Store) -> None:
+def test_an_item_that_the_watermark_passed_cannot_be_claimed_before_it_is_marked_late(store: Store) -> None:
     of = manifest(store, late="append")
     land(of, 2)
     with lease(of) as held:
@@ -621,7 +621,7 @@ def test_an_item_that_the_watermark_jumped_cannot_be_claimed_before_it_is_marked
     assert_kept(of, "append")
 
 
-def test_swept_follows_the_watermark_of_the_claim(store: Store) -> None:
+def test_swept_is_the_watermark_at_the_time_of_the_claim(store: Store) -> None:
     of = manifest(store)
     land(of, 1, 2, 3)
     sweeps = []
@@ -643,7 +643,7 @@ def cancel(of: Manifest) -> None:
     set_state(of, dataclasses.replace(of.state(LOAD), mode=Mode.INCREMENTAL))
 
 
-def test_a_full_load_holds_the_feed_while_shredding_goes_on(store: Store) -> None:
+def test_a_full_load_holds_the_feed_while_shredding_continues(store: Store) -> None:
     of = manifest(store)
     land(of, 1)
     before = ready(of)
@@ -782,7 +782,7 @@ def test_items_are_read_page_by_page(store: Store, monkeypatch: pytest.MonkeyPat
     assert [number_of(item.key) for item in of.waiting(FEED, "shred", 9)[0]] == []
 
 
-def test_a_survey_counts_the_backlog_by_standing(store: Store) -> None:
+def test_a_survey_counts_the_backlog_by_the_standing_of_its_items(store: Store) -> None:
     clock = Clock()
     of = manifest(store, clock=clock, late="append")
     land(of, 5, 6, 7)
@@ -822,7 +822,7 @@ def deferred(of: Manifest, number: int) -> None:
         of.defer(claim, "the sink is past it")
 
 
-def test_an_item_that_the_sink_is_past_is_set_aside_and_the_next_is_loaded(store: Store) -> None:
+def test_an_item_that_the_sink_has_passed_is_set_aside_and_the_next_is_loaded(store: Store) -> None:
     of = manifest(store)
     land(of, 1, 2)
     deferred(of, 1)
@@ -833,7 +833,7 @@ def test_an_item_that_the_sink_is_past_is_set_aside_and_the_next_is_loaded(store
     assert_kept(of, late="quarantine")
 
 
-def test_an_item_that_the_sink_is_past_is_appended_where_the_feed_appends(store: Store) -> None:
+def test_an_item_that_the_sink_has_passed_is_appended_if_the_feed_appends(store: Store) -> None:
     of = manifest(store, late="append")
     land(of, 1, 2, 3)
     deferred(of, 2) if load_next(of) == 1 else None

@@ -168,7 +168,7 @@ def test_a_full_load_supersedes_outputs_made_from_the_feeds_it_covers(store: Sto
     assert of.outputs().current(key(INCR, 2), VIEWS).epoch == 2
 
 
-def test_a_full_load_that_is_only_begun_or_cancelled_supersedes_nothing(store: Store) -> None:
+def test_a_full_load_that_is_only_begun_or_canceled_supersedes_nothing(store: Store) -> None:
     of = vault(store)
     land(of, INCR, 1)
     land(of, FULL, 1)

@@ -297,7 +297,7 @@ def test_neighbors_that_wait_are_read_by_the_page(store: Store) -> None:
     assert requests(store, lambda: list(failed_by(of, FEED, SHRED))) <= 5
 
 
-def test_nothing_is_read_before_it_is_asked_for(filled: Callable[[int], Manifest], store: Store) -> None:
+def test_a_query_reads_nothing_before_its_first_item_is_requested(filled: Callable[[int], Manifest], store: Store) -> None:
     of = filled(10)
     assert requests(store, lambda: [query(of, FEED, LOAD) for query in (unprocessed, failed_by, locked_by)]) == 0
 

@@ -24,7 +24,7 @@ ALLOWED: dict[State, set[State | None]] = {
 
 @pytest.mark.parametrize("target", [None, *State])
 @pytest.mark.parametrize("state", State)
-def test_which_record_may_follow_which(state: State, target: State | None) -> None:
+def test_only_certain_records_may_follow_a_record(state: State, target: State | None) -> None:
     others = [record(target, "a", "x")] if target else []
     problem = coupling_problem(record(state, "b", "a" if target else None), others)
     if target in ALLOWED[state]:
@@ -41,7 +41,7 @@ def test_a_link_to_a_record_that_the_item_lacks_is_a_problem(state: State) -> No
     assert problem and "gone" in problem
 
 
-def test_a_skip_may_point_anywhere() -> None:
+def test_a_skip_may_refer_to_any_record() -> None:
     assert coupling_problem(record(State.SKIPPED, "b", "gone"), []) is None
 
 
@@ -113,11 +113,11 @@ records = st.builds(
 
 
 @given(records)
-def test_the_stored_form_says_everything(one: Record) -> None:
+def test_a_record_equals_its_stored_form_read_back(one: Record) -> None:
     assert Record.from_dict(one.to_dict()) == one
 
 
-def test_the_stored_form_has_every_field_also_where_empty() -> None:
+def test_the_stored_form_has_every_field_even_if_empty() -> None:
     assert record(State.NEW, "1").to_dict() == {
         "version": 2,
         "item": key(1).id,

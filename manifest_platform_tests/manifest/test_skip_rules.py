@@ -249,7 +249,7 @@ def test_a_rule_whose_answer_was_lost_is_added_once(store: Store, fault: str) ->
     assert len(of.skip_rules().rules) == 1
 
 
-def test_a_rehearsal_adds_nothing(store: Store) -> None:
+def test_a_dry_run_adds_nothing(store: Store) -> None:
     of = manifest(store)
     with of.rehearsing():
         assert of.add_skip_rule(WRONG).id == "r1"
@@ -318,7 +318,7 @@ def test_unknown_attributes_of_a_rule_are_written_back(store: Store) -> None:
     assert after and after.data["rules"][0]["color"] == "red" and after.data["more"] == 1
 
 
-def test_rules_and_their_changes_are_dumped_and_come_back(store: Store, tmp_path) -> None:
+def test_rules_and_their_changes_are_dumped_and_restored(store: Store, tmp_path) -> None:
     from manifest_platform.manifest.stores.sql import SqlStore
 
     of = manifest(store)

@@ -258,7 +258,7 @@ LINKS = {
 }
 
 
-def test_case_16_which_record_may_follow_which(store: Store) -> None:
+def test_case_16_only_certain_records_may_follow_a_record(store: Store) -> None:
     for number, (link, valid) in enumerate([(link, kind == "valid") for kind, links in LINKS.items() for link in links]):
         state, _, target = link.partition("<-")
         target = target if target in STATES else ""
@@ -305,7 +305,7 @@ def test_case_20_a_skip_of_one_instance_leaves_the_others(store: Store) -> None:
     assert not skipped(store, "N#0, S#1(ld/id1)")(app("ld/id2"))
 
 
-def test_case_21_an_instance_of_another_application_is_another(store: Store) -> None:
+def test_case_21_the_same_instance_name_of_another_application_is_another_instance(store: Store) -> None:
     assert not skipped(store, "N#0, S#1(any-app/id1)")(app("ld/id1"))
 
 
@@ -417,7 +417,7 @@ def test_case_32_only_the_work_is_added_to_a_known_item(store: Store) -> None:
     assert states(of) == [State.NEW, State.PROCESSING, State.PROCESSED]
 
 
-def test_case_33_work_that_fails_says_why_and_in_which_attempt(store: Store) -> None:
+def test_case_33_failed_work_has_a_record_with_the_reason(store: Store) -> None:
     of = manifest(store)
     discover(of, 1)
     with given.lease(of, SHRED) as held:
@@ -732,7 +732,7 @@ def test_case_50_three_prepared_runs_are_three_discoveries_in_order(store: Store
     assert [one.tables for one in found] == [(f"iglu:com.acme/a/jsonschema/{number}",) for number in (1, 2, 3)]
 
 
-def test_case_51_a_failed_run_locks_the_loader_out(store: Store) -> None:
+def test_case_51_a_failed_run_blocks_the_loader(store: Store) -> None:
     of = manifest(store)
     prepared_run(of, 1)
     discover(of, 2)

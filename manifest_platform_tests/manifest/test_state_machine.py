@@ -391,16 +391,16 @@ class ManifestMachine(RuleBasedStateMachine):
         if not hasattr(self, "of"):
             return
         seen, items = state(self.of), {feed: list(self.of.items(feed)) for feed in (INCR, LOG, FULL)}
-        self.the_commits_of_an_epoch_are_in_order_and_each_is_there_once()
+        self.the_commits_of_an_epoch_are_in_order_and_unique()
         self.the_log_only_grows([record for feed in items for item in items[feed] for record in item.records])
         for feed in (INCR, LOG):
-            self.a_failure_is_passed_by_nothing_but_an_operators_word(feed, seen.feed(feed), items[feed])
-            self.nothing_is_passed_in_silence(seen.feed(feed), items[feed])
-            self.what_is_kept_beside_the_log_is_its_fold(feed, seen.feed(feed), items[feed])
+            self.only_an_operator_lets_the_feed_pass_a_failure(feed, seen.feed(feed), items[feed])
+            self.nothing_is_passed_silently(seen.feed(feed), items[feed])
+            self.rows_beside_the_log_equal_what_follows_from_it(feed, seen.feed(feed), items[feed])
         for feed in (INCR, LOG, FULL):
-            self.what_is_done_is_in_the_ledger(feed, seen.feed(feed), items[feed])
+            self.done_items_are_in_the_ledger(feed, seen.feed(feed), items[feed])
 
-    def the_commits_of_an_epoch_are_in_order_and_each_is_there_once(self) -> None:  # 1, 2
+    def the_commits_of_an_epoch_are_in_order_and_unique(self) -> None:  # 1, 2
         contained = {INCR: "", LOG: ""}
         since: dict[str, list[Commit]] = {INCR: [], LOG: []}
         for commit in self.sink.commits:
@@ -412,7 +412,7 @@ class ManifestMachine(RuleBasedStateMachine):
             assert all(commit.position != one.position for one in since[commit.feed]), f"{commit} is there twice"
             since[commit.feed].append(commit)
 
-    def a_failure_is_passed_by_nothing_but_an_operators_word(self, feed: str, kept: FeedState, items: list[Item]) -> None:  # 3
+    def only_an_operator_lets_the_feed_pass_a_failure(self, feed: str, kept: FeedState, items: list[Item]) -> None:  # 3
         for item in items:
             blocker = item.blocker({LOAD.key: kept.serving_epoch})
             excused = item.skipped_for(LOAD) or item.is_late_for(LOAD, kept.serving_epoch) or item.key.position <= kept.boundary
@@ -427,13 +427,13 @@ class ManifestMachine(RuleBasedStateMachine):
                 elif record.state is State.PROCESSING:
                     assert all(one.epoch != record.epoch for one in failed.values()), f"{item.key.name} failed and was retried"
 
-    def nothing_is_passed_in_silence(self, kept: FeedState, items: list[Item]) -> None:  # 7
+    def nothing_is_passed_silently(self, kept: FeedState, items: list[Item]) -> None:  # 7
         for item in items:
             judged = judge(item, self.of.step(item.key.feed, "load"), kept)
             late = item.is_late_for(LOAD, kept.serving_epoch)
             assert judged.standing in PASSED or late or item.key.position > kept.swept, f"{item.key.name} was passed"
 
-    def what_is_done_is_in_the_ledger(self, feed: str, kept: FeedState, items: list[Item]) -> None:  # 4
+    def done_items_are_in_the_ledger(self, feed: str, kept: FeedState, items: list[Item]) -> None:  # 4
         told = all(commit.epoch <= kept.serving_epoch for commit in self.sink.commits if commit.feed == FULL)
         assert feed != INCR or not told or kept.watermark <= self.sink.fences[feed].applied
         for item in items:
@@ -445,7 +445,7 @@ class ManifestMachine(RuleBasedStateMachine):
         assert self.log.items() <= log.items()
         self.log = log
 
-    def what_is_kept_beside_the_log_is_its_fold(self, feed: str, kept: FeedState, items: list[Item]) -> None:  # 6
+    def rows_beside_the_log_equal_what_follows_from_it(self, feed: str, kept: FeedState, items: list[Item]) -> None:  # 6
         serving, watermark = kept.serving_epoch, kept.boundary
         waiting, counted = {SHRED: set[str](), LOAD: set[str]()}, {"applied": 0, "skipped": 0, "late": 0, "quarantined": 0}
         for item in items:

@@ -117,7 +117,7 @@ def test_a_chore_that_cannot_run_does_not_stop_the_others(made: Made, monkeypatc
 
 def test_objects_that_missing_records_may_name_are_not_removed(made: Made, monkeypatch: pytest.MonkeyPatch) -> None:
     shop = made()
-    with shop.open() as pipeline:  # a warehouse that cannot be asked: the manifest may lack what it has
+    with shop.open() as pipeline:  # an unreachable warehouse may have loads that the manifest lacks
         (shop.home / "warehouse.duckdb").write_text("no database")
         monkeypatch.setattr(housekeeping, "PATIENCE_S", 0.0)
         chore = _kept(pipeline)["attempts"]

@@ -1,7 +1,7 @@
 """A shop whose enriched runs go from landing to warehouse: real files, a real SQLite manifest, a real DuckDB file.
 
 As a program (`python -m manifest_platform_tests.pipeline.shop CONFIG`), it drains the shop in a process of its own, which a
-test may kill or stop: it says `ready`, waits for a line, drains, and says as JSON why it stopped.
+test may kill or stop. It prints `ready`, waits for a line, drains, and prints as JSON why it stopped.
 """
 
 from __future__ import annotations
@@ -262,7 +262,7 @@ def main() -> None:
     arguments = parser.parse_args()
     if arguments.without_heartbeat:
         setattr(lease, "HEARTBEATS_PER_DURATION", 1e-6)  # noqa: B010
-    if arguments.connects_late:  # or a file of one writer would be held by who is paused, which no server's is
+    if arguments.connects_late:  # so that a paused process does not hold the file of an embedded warehouse
         setattr(Warehouse, "reach", lambda _: None)  # noqa: B010
     settings = config.load(arguments.config)
     with Pipeline(settings, NAME) as pipeline:

@@ -277,7 +277,7 @@ def test_a_moved_run_is_reported_at_every_look_even_if_runs_settle(settling: Set
         assert [discover(pipeline).moved for _ in range(3)] == [(run_name(0),)] * 3
 
 
-# What lies before the look-back
+# Directories older than the look-back
 
 
 def move_watermark(pipeline: Pipeline, number: int) -> None:
@@ -296,7 +296,7 @@ def forgetful(tmp_path: Path) -> Shop:
     with shop.open() as pipeline:
         discover(pipeline)
         move_watermark(pipeline, 100)
-    shop.ahead = timedelta(hours=25)  # the first look was at everything
+    shop.ahead = timedelta(hours=25)  # the first look lists everything
     return shop
 
 
@@ -360,7 +360,7 @@ def test_a_part_of_a_full_listing_of_s3_costs_a_request_and_another_for_each_unk
     assert [report.requests for report in reports] == [2, 3, 1, 1]
 
 
-# What a look reads of the manifest
+# The rows that a look reads
 
 
 def test_a_look_without_new_directories_costs_no_store_request(tmp_path: Path) -> None:
@@ -434,7 +434,7 @@ def test_an_abandoned_directory_that_another_process_registers_is_seen(shop: Sho
         assert (report.new, report.known, report.incomplete) == ((), 1, ())
 
 
-# A producer that stopped
+# Stopped producers
 
 
 def test_a_stopped_producer_is_reported_by_the_age_of_the_watermark(tmp_path: Path) -> None:

@@ -63,7 +63,7 @@ def test_a_statement_that_cannot_be_interrupted_does_not_hold_its_feed(
             apply = pipeline.warehouse.apply
 
             def hanging(load: Any) -> Any:
-                pipeline.warehouse.close()  # or DuckDB's file is held
+                pipeline.warehouse.close()  # otherwise the process keeps DuckDB's file open
                 begun.set()
                 assert released.wait(FAR_TOO_LONG)
                 return apply(load)

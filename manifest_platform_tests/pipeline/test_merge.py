@@ -441,7 +441,7 @@ def test_a_whole_drain_and_merge_in_s3(tmp_path: Path, s3_bucket: str) -> None:
 def test_a_killed_merge_is_finished_by_the_next(spark: Any, tmp_path: Path, point: str) -> None:
     shop = Shop(tmp_path, merge={}, lease={"seconds": 1})
     shop.shredded(spark, 2)
-    if point.startswith("publish."):  # all else is done, so that the process need not start a Spark
+    if point.startswith("publish."):  # the remaining work needs no Spark
         with shop.open() as pipeline, pytest.MonkeyPatch.context() as patch:
             patch.setattr(Merging, "publish", lambda _merging: None)
             assert merged(Merging(pipeline), spark)[1].merged
@@ -473,4 +473,4 @@ def clock_goes_on(merging: Merging) -> None:
 
     time.sleep(0.5)
     now = datetime.now(UTC)
-    merging.clock = merging.inventory.clock = lambda: now + timedelta(minutes=2)  # past the pause of a job that died
+    merging.clock = merging.inventory.clock = lambda: now + timedelta(minutes=2)  # longer than the pause after a job's death

@@ -67,7 +67,7 @@ def test_a_directory_that_kills_its_worker_fails_alone(tmp_path: Path, spark: An
             assert "Failed" not in " ".join(history(pipeline, number))
 
 
-# A drain process that dies
+# A dying drain process
 
 PROCESS = """
 import os, signal, sys

@@ -213,7 +213,7 @@ def test_a_window_can_be_named_by_its_folder(here: Zone) -> None:
             pipeline.key("hour=2024-05-14")
 
 
-# What it costs
+# Cost
 
 
 def test_a_look_at_rest_costs_one_s3_request_and_no_store_request(
@@ -254,7 +254,7 @@ def test_every_window_is_compared_once_a_day_in_parts(s3_bucket: str, tmp_path: 
         discover(pipeline)
         move_watermark_to(pipeline, "hour=2024-05-15-17")
     zone.later()
-    zone.put(NOON, "late.gz")  # into a window that is known, and far behind
+    zone.put(NOON, "late.gz")  # into a known window, and far behind the watermark
     zone.put(NOON - timedelta(hours=2), "a.gz")
     zone.ahead += timedelta(days=2)
     zone.shop.ahead = timedelta(days=2)
@@ -270,7 +270,7 @@ def test_every_window_is_compared_once_a_day_in_parts(s3_bucket: str, tmp_path: 
     assert requests[-1] == 1, "then it rests until the next day"
 
 
-# Through to the warehouse
+# From landing to warehouse
 
 
 def events(zone: Zone, start: datetime, name: str, seed: int, count: int = 5) -> None:

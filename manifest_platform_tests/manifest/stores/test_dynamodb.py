@@ -680,7 +680,9 @@ def test_a_table_of_other_keys_is_reported(dynamodb: DynamoDbLocal) -> None:
     assert "StreamEnabled=false" in str(stream.mend) and "then" in str(stream.mend)
 
 
-def test_a_table_that_never_becomes_active_is_given_up(dynamodb: DynamoDbLocal, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_waiting_for_a_table_that_never_becomes_active_ends_with_an_error(
+    dynamodb: DynamoDbLocal, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr("manifest_platform.manifest.stores.dynamodb.table.WAIT_S", 0)
     monkeypatch.setattr("manifest_platform.manifest.stores.dynamodb.table._Table.create", lambda _table: True)
     with pytest.raises(StoreUnavailable, match="not active after 0 s; repeat the command"):

@@ -218,7 +218,7 @@ def test_discovery_does_not_register_imported_items_again(store: Store) -> None:
     assert_kept(here)
 
 
-# Again and again
+# Repeated imports
 
 
 def test_a_repeated_import_appends_nothing(store: Store) -> None:
@@ -324,7 +324,7 @@ def test_two_sources_can_be_imported_into_one_feed(store: Store) -> None:
     assert watermark(here) == key(2).position
 
 
-# What is refused
+# Refused imports
 
 
 def test_an_import_into_a_feed_with_own_work_is_refused(store: Store) -> None:
@@ -388,7 +388,7 @@ def test_a_dry_run_writes_nothing_and_reports_the_same(store: Store) -> None:
     assert dry == dataclasses.replace(wet, dry_run=True)
 
 
-# Breaking off
+# Interruptions
 
 
 class BreakingStore(LossyStore):
@@ -620,7 +620,7 @@ def test_running_processes_forget_dropped_items(store: Store) -> None:
         return Manifest(TakenOver(store, Places.of(feeds), lambda: datetime.now(UTC)), "shop", feeds, "sensor")
 
     sensor = opened()
-    sensor.discover(FEED, [Landed(key(9), 1, 10, "sum")])  # newer than all that is imported
+    sensor.discover(FEED, [Landed(key(9), 1, 10, "sum")])  # newer than every imported record
     sensor.recall_kept(Memory())
     with pytest.raises(KeyboardInterrupt):
         broken = opened()
@@ -628,7 +628,7 @@ def test_running_processes_forget_dropped_items(store: Store) -> None:
         import_snowplow(broken, *ROWS)
     again = [Landed(key(4), 1, 10, "sum")]
     assert [found.outcome for found in sensor.discover(FEED, again)] == ["known"]
-    sensor.item(key(9))  # what it goes by otherwise: the newest that it has read is there still
+    sensor.item(key(9))  # the other witness of recall, the newest record that it has read, still exists
     drop_import(opened(), FEED, SOURCE)
     assert not sensor.recall()
     assert [found.outcome for found in sensor.discover(FEED, again)] == ["new"]

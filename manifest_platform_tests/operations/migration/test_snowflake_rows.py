@@ -141,7 +141,7 @@ def test_unknown_attributes_are_ignored() -> None:
 @pytest.mark.parametrize(
     "run_id", ["enriched/other/run=2019-03-01-00-01-00/", "run=2019-03-01-00-01-00", "enriched/archive/x/"]
 )
-def test_a_run_elsewhere_is_told(run_id: str) -> None:
+def test_a_run_in_another_folder_is_reported(run_id: str) -> None:
     found = read_snowflake([snowflake_row(1, "NEW", but={"RunId": {"S": run_id}})], PLACE, LOAD)
     assert not found.items
     assert [problem.item for problem in found.problems] == [run_id]

@@ -152,7 +152,7 @@ def test_skips_that_point_at_each_other_are_kept() -> None:
     assert len(item.records) == 2
 
 
-# Which of its applications are which of ours
+# The mapping of its applications to ours
 
 
 def test_the_loader_becomes_our_load_and_the_shredder_keeps_its_name() -> None:
@@ -264,7 +264,7 @@ def test_a_payload_of_an_unknown_schema_is_reported_with_the_remedy() -> None:
     assert "iglu:com.acme/own/jsonschema/1-0-0 is not known: put the schema into a folder" in problem
 
 
-# Where runs lie
+# The folder of runs
 
 
 @pytest.mark.parametrize("root", [ROOT, "s3a://shop/enriched/archive", "s3n://shop/enriched/archive/", "enriched/archive"])
@@ -274,7 +274,7 @@ def test_folders_are_compared_without_scheme_and_slashes(root: str) -> None:
 
 
 @pytest.mark.parametrize("root", ["s3://other/enriched/archive", "s3://shop/enriched", "s3://shop/enriched/archive/2019", "x"])
-def test_a_run_elsewhere_is_told(root: str) -> None:
+def test_a_run_in_another_folder_is_reported(root: str) -> None:
     [problem] = told([row(1, "0", "NEW", root=root)])
     assert problem == f"is not stored in {ROOT}: name the folder of the runs with --source-root"
 
