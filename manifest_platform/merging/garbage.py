@@ -1,7 +1,7 @@
-"""Finds and removes what merging wrote and nothing needs any more: replaced merged objects, files of dead attempts, versions.
+"""Finds and removes garbage of merging: replaced merged objects, files of dead attempts, and replaced versions.
 
 It never touches small objects, files that a committed range or a kept version names, files that a running job may still
-commit, files younger than the grace time, and any file of a partition that is not switched.
+commit, files younger than the grace time, or any file of a partition that is not switched.
 
 The newest version is always kept; an older version is kept for the grace time after it was replaced, because readers may
 still read its files. Only the tables' own directories `merged` and `live` are listed, and only files named by merging are

@@ -99,7 +99,7 @@ LONGEST_PAUSE_S = 0.2
 OBJECTS_AT_ONCE = 5_000
 """Largest number of small objects in one transaction, about 2 MB."""
 MARK = "write"
-"""A field of every row: the id of the transaction that wrote it, to recognize an own write."""
+"""A field of every row: the id of the transaction that wrote it. If a response is lost, it shows whether the write succeeded."""
 
 Result = TypeVar("Result")
 
@@ -174,7 +174,7 @@ class Inventory:
             yield from_row(Partition, row)
 
     def open_partitions(self) -> Iterator[Partition]:
-        """The partitions that are not at rest, by table and date. Costs a query, and a read for each partition."""
+        """The partitions that have work left (not `at_rest`), by table and date. Costs a query, and a read for each partition."""
         for row in self._pages(OPEN):
             found = self.partition(row.data["table"], date.fromisoformat(row.data["date"]))
             if found:
@@ -446,7 +446,7 @@ class Inventory:
     # The queue
 
     def claim(self, lease: Lease, now: datetime, limit: int, places: Collection[PartitionName] | None = None) -> list[Claimed]:
-        """Claims at most `limit` due jobs under a worker's lease, by schedule time. `places`: only jobs of these partitions.
+        """Claims at most `limit` due jobs under a worker's lease, earliest first. `places`: limits it to these partitions.
 
         A job is claimed by one worker, and a partition has at most one running job. Raises LeaseLost. Raises OutcomeUnknown if
         a response was lost and the store could not be read afterward: give the lease back, and the job becomes due again.

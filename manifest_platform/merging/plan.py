@@ -2,10 +2,11 @@
 
 Belongs here: the profiles and the planning rules. Pure: nothing is listed or opened, so a plan costs no request.
 
-The rule of the profile `strict` fills one range in each job. It takes small objects in the order of their ids while they fit
-beside the content of the last range; it begins a new range if not even the first object fits. The rule of the profile
-`default` aims at merged objects of about the target size. While a partition is open, it writes only ranges that reach the
-target. When the partition is closed, it merges everything, in ranges of similar size; the last range may be smaller.
+The profile `strict` fills one range in each job. It extends the last range with small objects, in the order of their ids,
+until the range is full. If not even the first object fits, it begins a new range.
+
+The profile `default` aims at merged objects of about the target size. While a partition is open, it writes only ranges that
+reach the target. When the partition is closed, it merges everything, in ranges of similar size; the last range may be smaller.
 """
 
 from __future__ import annotations

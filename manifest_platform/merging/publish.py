@@ -51,10 +51,10 @@ class PublishSettings:
     """The parameters of a publication. `output`: the URI of merged objects and manifest files.
 
     `grace`: time that a partition stays open after its day ends. `two_runs`: True to switch a closed partition only in the next
-    publication, and not to hasten its merge. `listed`: True to publish merged versions together with small objects that arrived
-    later. `comments`: comments on columns, by table (its name in shredding) and column. `verify`: True to compare all entries
-    with the manifest, and not only those with changes. `lease`: how long a silent publisher is considered alive, measured by
-    `clock` (wall time, independent of the time `now` of the publication).
+    publication, and not to hasten its merge. `listed`: True to publish small objects that arrived after the close immediately,
+    beside the merged objects. `comments`: comments on columns, by table (its name in shredding) and column. `verify`: True to
+    compare all entries with the manifest, and not only those with changes. `lease`: the duration of the publisher's lease,
+    measured by `clock` (wall time, independent of the time `now` of the publication).
     """
 
     output: str
@@ -136,7 +136,7 @@ class _Target:
 
 @dataclass(frozen=True)
 class _Work:
-    """A table whose catalog entries need an update. `all`: for all partitions, not only those that are due."""
+    """A table whose catalog entries need an update. `all`: True to update all partitions, not only those that are due."""
 
     entry: CatalogTable
     state: Entry
@@ -372,7 +372,7 @@ class _Publication:
     def _record(self, target: _Target) -> bool:
         """Records in the manifest what readers see. True if nobody recorded anything else since the partition was read.
 
-        The loop starts from the partition that overtook the last attempt, and does not read it again.
+        After a concurrent publication, it tries again with the newer partition, unless that has the same or a newer version.
         """
         partition, served, place = target.partition, target.served, _place(target.partition)
         for _ in range(_LOOKS):
@@ -396,9 +396,10 @@ class _Publication:
         return False
 
     def _put_back(self, entry: CatalogTable, written: Mapping[date, Served | None]) -> None:
-        """Sets the catalog to the manifest's version until it matches what was `written` last; None: it is unknown.
+        """Writes the manifest's version to the catalog, and repeats this until the manifest no longer changes meanwhile.
 
-        The catalog has no conditional writes. Each round compares the manifest with what the last round wrote.
+        `written`: the state that was last written to the catalog for each date; None if it is unknown. The catalog has no
+        conditional writes, so each round compares the manifest with the state that the last round wrote.
         """
         for _ in range(_LOOKS):
             wrong = {}
@@ -451,7 +452,7 @@ class CatalogDifference:
 
 
 def differences(inventory: Inventory, catalog: Catalog, settings: PublishSettings) -> list[CatalogDifference]:
-    """Finds catalog entries that differ from the manifest; changes nothing. Partitions that are due count as they are.
+    """Finds catalog entries that differ from the manifest; changes nothing. A publication that is due is no difference.
 
     A publication with `verify` repairs them, except lost versions, which must be rebuilt. Raises CatalogError.
     """

@@ -20,8 +20,8 @@ from manifest_platform.merging.state import PartitionName, SmallObject
 class Registration:
     """The result of registering a commit: the number of `objects` registered, and of their `partitions`.
 
-    `outside`: objects not registered because of their date. `passed_over`: objects of tables that are not merged. `known`: True
-    if the commit was already registered, so that nothing was done.
+    `outside`: number of objects not registered because of their date. `passed_over`: number of objects of tables that are not
+    merged. `known`: True if the commit was already registered, so that nothing was done.
     """
 
     commit: int

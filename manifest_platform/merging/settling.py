@@ -1,10 +1,10 @@
-"""Settling: deletes old rows of small objects that are in merged objects, and of jobs that ended.
+"""Settling: deletes the manifest's old rows about small objects that were merged, and about jobs that ended.
 
-Belongs here: which rows nothing reads any more, and their deletion. A batch can be settled if all its objects are merged,
-readers get the merged objects, and it was registered long enough ago. A digest of the directory of each batch is kept: it
-identifies an item that is shredded again, so that its rows are not merged twice.
+Belongs here: the choice of the rows that nothing reads any more, and their deletion. Files are not touched. A batch can be
+settled if all its objects are merged, readers get the merged objects, and it was registered long enough ago. A digest of the
+URI of each batch's directory is kept. It identifies an item that is shredded again, so that its rows are not merged twice.
 
-The cost: the merged objects of the partition can no longer be rebuilt from its small objects.
+After settling, the merged objects of the partition can no longer be rebuilt from its small objects.
 """
 
 from __future__ import annotations
@@ -165,7 +165,7 @@ def _old_jobs(inventory: Inventory, before: datetime) -> Iterator[Row]:
 
 
 def _forget(inventory: Inventory, rows: Sequence[Row]) -> int:
-    """Deletes job rows in one transaction, returns their number; 0 if another process deleted one: the caller looks again."""
+    """Deletes job rows in one transaction. Returns their number, or 0 if another process deleted one: the caller retries."""
     with suppress(ConditionFailed):
         inventory.store.transact(inventory.dataset, [Delete(row.sort, row.version) for row in rows], str(uuid4()))
         return len(rows)

@@ -125,9 +125,10 @@ class Batch:
 
 @dataclass(frozen=True)
 class Settled:
-    """A summary of batches that were merged and whose rows were deleted. One row holds up to 1,000 items, numbered from 1.
+    """A summary of batches that were merged and whose rows were deleted. A row holds up to 1,000 items.
 
-    `last`: the largest id. `objects`, `rows`: their numbers. `items`: digests of the directories' URIs.
+    `number`: the row's number within the partition, from 1. `last`: the largest id. `objects`, `rows`: their counts. `items`:
+    digests of the directories' URIs.
     """
 
     table: str
@@ -192,13 +193,18 @@ class SetAside:
 class Partition:
     """A table on a date. An id here is the id of a small object.
 
-    `current`: the version that readers see: NEW, LIVE, or the largest id in it. `desired`: the largest merged id. `last_live`:
-    the last id registered before the close; None while the partition is open. `upper`, `tail`: upper and lower bound of the
-    chain's last range. `newest`, `newest_live`: the largest registered id of all and of live objects. `live`, `delayed`: totals
-    of all small objects ever registered. `merged`: totals of the merged objects. `covered`: totals of the small objects in
-    them. `written`: bytes that all merges wrote. `generation` grows with every change of the merged objects. `published` is the
-    generation that readers see, and `published_newest` the last small object that they see beside it. `job`: the pending job.
-    `running`: the id of the job in progress. While `set_aside`, the pending job waits for a person.
+    For readers: `current` is NEW, LIVE, or the largest merged id that they see. `published` is the generation that they see (0
+    for live objects). `published_newest` is the largest id that they see, merged or small. `desired`: the largest merged id,
+    which readers should see.
+
+    The merged objects: `upper` and `tail` are the upper and the lower bound of the chain's last range. `generation` grows with
+    every change of the merged objects. `merged`: totals of the merged objects. `covered`: totals of the small objects in them.
+    `written`: bytes that all merges wrote.
+
+    The small objects: `newest` and `newest_live` are the largest registered id of all and of live objects. `live`, `delayed`:
+    totals of all that were ever registered. `last_live`: the last id registered before the close; None while it is open.
+
+    `job`: the pending job. `running`: the id of the job in progress. While `set_aside`, the pending job waits for a person.
     """
 
     table: str
@@ -359,7 +365,7 @@ class ServedFile:
 
 @dataclass(frozen=True)
 class Version:
-    """The files of a partition that readers see. `version`: 0 for live small objects, else the largest merged id."""
+    """The files of a partition that readers see. `version`: 0 for live small objects, else the largest id in it."""
 
     table: str
     date: date

@@ -1,4 +1,4 @@
-"""Every change of merging's rows as a pure function from state to writes.
+"""Transitions: every change of merging's rows, as a pure function from the rows read to the writes.
 
 Belongs here: the writes of each operation and their conditions. Nothing here calls a store or reads a clock: `inventory` reads
 what these functions need and commits what they return.
@@ -97,9 +97,9 @@ class Overtaken(Refused, Transient):
 
 @dataclass(frozen=True)
 class Leftover:
-    """The schedule of the rest that a job leaves: now (behind jobs that are already due), or the job's own time.
+    """The schedule of the work that a job leaves: now (behind jobs that are already due), or the job's own time.
 
-    `attempts`: the earlier failed attempts, if the job is given back without an attempt.
+    `attempts`: the number of earlier failed attempts, which the next job keeps if this job is given back.
     """
 
     schedule_time: datetime
@@ -115,7 +115,7 @@ def name(of: Partition | RunningJob | Range) -> str:
 
 
 def indexed(partition: Partition | None) -> dict[str, dict[str, Any]]:
-    """The index rows of a partition, by sort key. They make due jobs and partitions with work findable."""
+    """The index rows of a partition, by sort key. Queries of them find due jobs, and partitions with work."""
     if partition is None:
         return {}
     rows: dict[str, dict[str, Any]] = {}

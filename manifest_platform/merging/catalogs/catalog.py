@@ -128,7 +128,7 @@ class CatalogSettings(Settings, ABC):
 class Catalog(ABC):
     """The operations of a catalog. Every method may raise CatalogUnavailable and CatalogRejected.
 
-    `shows_live`: True if readers see a live object when it is registered, False if they see it after the next publication.
+    `shows_live`: True if readers see a live object as soon as it is registered, False if only after the next publication.
     `requests` counts the calls made.
     """
 

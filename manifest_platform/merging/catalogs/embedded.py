@@ -72,7 +72,7 @@ class EmbeddedCatalog(Catalog):
         return version_key(Version(table.table.key, day, served.newest, served.generation, table.table.create_time))
 
     def locations(self, table: CatalogTable) -> Mapping[date, str]:
-        """The location of each partition that is not new, except those whose version row does not exist."""
+        """The location of each partition that readers see, except those whose version row does not exist."""
         found = {}
         for partition in self._inventory.partitions(table.table.key):
             if partition.current == NEW:
