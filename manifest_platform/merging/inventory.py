@@ -99,7 +99,7 @@ LONGEST_PAUSE_S = 0.2
 OBJECTS_AT_ONCE = 5_000
 """Largest number of small objects in one transaction, about 2 MB."""
 MARK = "write"
-"""A field of every row: the id of the transaction that wrote it. If a response is lost, it shows whether the write succeeded."""
+"""A field of every row: the id of the transaction that wrote it. It shows if a write succeeded whose response was lost."""
 
 Result = TypeVar("Result")
 
@@ -174,7 +174,7 @@ class Inventory:
             yield from_row(Partition, row)
 
     def open_partitions(self) -> Iterator[Partition]:
-        """The partitions that have work left (not `at_rest`), by table and date. Costs a query, and a read for each partition."""
+        """The partitions that are not `at_rest`, by table and date. Costs a query, and a read for each partition."""
         for row in self._pages(OPEN):
             found = self.partition(row.data["table"], date.fromisoformat(row.data["date"]))
             if found:
