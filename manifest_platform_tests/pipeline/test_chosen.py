@@ -42,7 +42,7 @@ def test_a_choice_out_of_order_is_refused_with_the_next_item(shop: Shop) -> None
     assert not (shop.home / "warehouse.duckdb").exists()
 
 
-def test_a_choice_with_a_hole_is_refused_before_anything_is_done(shop: Shop) -> None:
+def test_a_choice_with_a_gap_is_refused_before_anything_is_done(shop: Shop) -> None:
     with shop.open() as pipeline:
         with pytest.raises(OutOfOrder, match=f"{run_name(2)} is out of order: {run_name(1)} comes first"):
             list(load_chosen(pipeline, keys(pipeline, 0, 2)))
@@ -161,7 +161,7 @@ def test_shredded_items_are_reported_as_already_without_starting_spark(shop: Sho
         assert history(pipeline, 2) == before
 
 
-def test_shredding_goes_in_any_order_and_in_batches(tmp_path: Path, spark: Any) -> None:
+def test_chosen_items_are_shredded_in_any_order_and_in_batches(tmp_path: Path, spark: Any) -> None:
     shop = Shop(tmp_path, shred={"batch": 2})
     with shop.open() as pipeline:
         shop.land(pipeline, 0, 1, 2, 3)
@@ -174,7 +174,7 @@ def test_shredding_goes_in_any_order_and_in_batches(tmp_path: Path, spark: Any) 
         assert history(pipeline, 0) == ["New"]
 
 
-def test_a_failed_item_is_not_shredded_nor_what_is_chosen_with_it(tmp_path: Path, spark: Any) -> None:
+def test_a_failed_item_and_the_items_chosen_with_it_are_not_shredded(tmp_path: Path, spark: Any) -> None:
     shop = Shop(tmp_path, shred=FEW_BAD)
     with shop.open() as pipeline:
         shop.land(pipeline, 1, corrupt=True)
