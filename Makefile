@@ -28,7 +28,7 @@ JARS ?=
 # Tests wait for servers and for killed processes most of their time: five processes keep two cores busy, for some 8 minutes in all.
 WORKERS ?= 5
 
-.PHONY: help demo ui test test-long test-installed screenshots docs docs-links check model soak way-of-an-item bench sbom advisories jars release build-tools prose clean demo-clean requirements
+.PHONY: help demo ui test test-long test-installed screenshots docs docs-links reference check model soak way-of-an-item bench sbom advisories jars release build-tools prose clean demo-clean requirements
 
 help: ## Lists these targets
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1|\2/p' Makefile | while IFS='|' read -r name text; do printf '%-18s %s\n' "$$name" "$$text"; done
@@ -61,6 +61,11 @@ docs: $(SYNCED_DOCS) $(PICTURES) ## Builds the site of docs/ in dist/docs; fails
 
 docs-links: $(SYNCED_DOCS) $(PICTURES) ## Asks for every address of the web in docs/; needs the internet
 	@$(SPHINX) -b linkcheck docs dist/docs-links
+
+reference: $(SYNCED) ## Writes the pages of docs/reference that are made from code: commands, configuration, JSON
+	$(BIN)/python scripts/commands_page.py > docs/reference/commands.md
+	$(BIN)/manifest-platform config reference > docs/reference/configuration.md
+	$(BIN)/manifest-platform schema > docs/reference/json.md
 
 check: $(SYNCED) ## Checks format, lint, types, import layers, Dagster definitions and duplicates
 	$(BIN)/ruff format --check .

@@ -15,6 +15,8 @@ import pytest
 from manifest_platform_tests.source_names import ROOT, defined
 
 PAGES = [ROOT / "README.md", ROOT / "SECURITY.md", *sorted((ROOT / "docs").rglob("*.md"))]
+PYTHON_PAGES = sorted((ROOT / "docs").rglob("*.rst"))
+"""Pages that the site fills from docstrings."""
 SETTINGS = [
     *sorted(ROOT.glob("manifest_platform*.yaml")),
     ROOT / "workspace.yaml",
@@ -29,7 +31,8 @@ SHORT_PATH = re.compile(r"`((?:\w+/)*\w+\.(?:py|md|yaml|toml|conf))`")
 LINK = re.compile(r"\]\(([^)\s]+)\)")
 HEADING = re.compile(r"^#+ (.*)$", re.MULTILINE)
 PYTHON = re.compile(r"^( *)```python\n(.*?)^\1```$", re.MULTILINE | re.DOTALL)
-COMMAND = re.compile(r"manifest-platform ([a-z][a-z-]*)(?: ([a-z][a-z-]*))?")
+AUTOMODULE = re.compile(r"^\.\. automodule:: (\S+)$", re.MULTILINE)
+COMMAND = re.compile(r"manifest-platform ([a-z][a-z-]*)(?: ([a-z][a-z-]*)(?![\w=/*.-]))?")
 TARGET = re.compile(r"`make ([a-z-]+)")
 ELSEWHERE = {
     "manifest_platform.ledger": "a table of the warehouse",
@@ -131,10 +134,16 @@ def test_every_page_is_reachable_from_the_front_page() -> None:
     front = ROOT / "docs" / "index.md"
     found, new = {front}, {front}
     while new:
-        new = {link for page in new for link in links(page) if link.suffix == ".md"} - found
+        new = {link for page in new if page.suffix == ".md" for link in links(page)} - found
         found |= new
-    assert [str(page.relative_to(ROOT)) for page in PAGES if page not in found] == []
+    assert [str(page.relative_to(ROOT)) for page in [*PAGES, *PYTHON_PAGES] if page not in found] == []
     assert front in links(ROOT / "README.md")
+
+
+def test_every_module_of_the_reference_exists() -> None:
+    named = [(page.name, name) for page in PYTHON_PAGES for name in AUTOMODULE.findall(page.read_text())]
+    assert [(page, name) for page, name in named if not is_there(name)] == []
+    assert {page for page, _ in named} == {page.name for page in PYTHON_PAGES}
 
 
 def test_every_example_parses_and_imports_what_is_there() -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 from pathlib import Path
 
 DOCS = Path(__file__).parents[1] / "docs"
+PYTHON = ("manifest", "dagster", "sources", "stores", "engines", "catalogs", "testing", "errors")
 SECTIONS = {
     "Start": ("start/", ["start/demo", "start/own-data"]),
     "Concepts": ("concepts/", []),
@@ -15,6 +16,7 @@ SECTIONS = {
     "Choose": ("", ["when-to-use", "comparison", "how-to/coming-from"]),
     "Look up": ("", ["troubleshooting", "faq", "glossary"]),
     "Reference": ("reference/", ["reference/command-line", "reference/commands", "reference/configuration", "reference/json"]),
+    "Python": ("reference/python/", [f"reference/python/{page}" for page in PYTHON]),
     "Contribute": ("contributing/", ["contributing/index"]),
 }
 """Sections of the side bar: the folder whose pages they hold (none: only the named pages), and the pages that come first."""

@@ -33,7 +33,7 @@ from manifest_platform.orchestration.wiring import wirings_of
 def build_resources(manifest: ManifestResource | None = None, translator: DatasetTranslator | None = None) -> dict[str, Any]:
     """Returns the resources for a user's own assets in a code location other than the platform's. Raises ConfigError.
 
-     `manifest_io_manager` stores the outputs of assets and loads their inputs. `manifest_spark` and `manifest_warehouse` are
+    `manifest_io_manager` stores the outputs of assets and loads their inputs. `manifest_spark` and `manifest_warehouse` are
     for code inside an asset. `translator`: the translator of the platform's own code location.
     """
     manifest = manifest or ManifestResource()
@@ -58,7 +58,7 @@ def build_defs(
 ) -> dg.Definitions:
     """Returns the definitions of every dataset of a configuration file or of a ManifestResource. Raises ConfigError.
 
-     `assets`: a user's own assets, each of which gets a check of its outputs. Metadata that do not fit are an error.
+    `assets`: a user's own assets, each of which gets a check of its outputs. Metadata that do not fit are an error.
     `translator`: changes the specs of the platform's assets. `executor`: for runs that people start; in-process by default, so
     that a run has one Spark session; None in a code location with an executor of its own. `name` and `io_manager`: for a code
     location with several configurations. Jobs and sensors of no single dataset then begin with the name (`<name>_housekeeping`)
