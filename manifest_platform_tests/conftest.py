@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from manifest_platform import spool
+from manifest_platform import masking, spool
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -58,6 +58,12 @@ def spark() -> Iterator[SparkSession]:
     )
     yield session
     session.stop()
+
+
+@pytest.fixture(scope="module", autouse=True)
+def secrets_of_other_modules_are_forgotten() -> None:
+    """Clears the masked secrets: a secret `x` of one module masked each `x` in the messages of the next."""
+    masking.forget()
 
 
 @pytest.fixture(scope="session", autouse=True)

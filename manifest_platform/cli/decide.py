@@ -62,7 +62,7 @@ def resolve(
         return decided(context, pipeline, keys, lambda key: decide.resolve(pipeline, key, reason), outcome, dry_run)
 
 
-@app.command(cls=Recording, epilog=examples("reshred run=2026-01-31-12-00-00 --reason 'schema corrected'"))
+@app.command(cls=Recording, epilog=examples("reshred run=2026-01-31-12-00-00 --reason 'schema fixed'"))
 def reshred(
     context: typer.Context,
     items: ItemNames = None,
@@ -82,7 +82,7 @@ def reshred(
         return decided(context, pipeline, keys, lambda key: reshred_item(pipeline, key, reason), outcome, dry_run)
 
 
-@app.command(cls=Recording, epilog=examples("accept run=2026-01-31-12-00-00 --reason 'written again by the producer'"))
+@app.command(cls=Recording, epilog=examples("accept run=2026-01-31-12-00-00 --reason 'sent again'"))
 def accept(
     context: typer.Context,
     items: ItemNames = None,

@@ -31,8 +31,12 @@ def init(
     schemas: Annotated[
         list[str] | None, typer.Option(metavar="FOLDER|URL", help="Place of JSON Schemas (Iglu registry). Repeatable.")
     ] = None,
-    store: Annotated[str | None, typer.Option(metavar="URL", help="Store for the manifest. Default: a SQLite file.")] = None,
-    warehouse: Annotated[str | None, typer.Option(metavar="FILE", help="File of the DuckDB warehouse.")] = None,
+    store: Annotated[
+        str | None, typer.Option(metavar="URL", help="Store for the manifest. Default: a file in the folder.")
+    ] = None,
+    warehouse: Annotated[
+        str | None, typer.Option(metavar="FILE", help="File of the warehouse. Default: a file in the folder.")
+    ] = None,
     output: Annotated[str | None, typer.Option(metavar="PLACE", help="Place for typed Parquet. Default: a folder.")] = None,
     owner: Annotated[
         str | None, typer.Option(metavar="WHO", help="Owner of the assets in Dagster: team:NAME or an e-mail address.")

@@ -122,7 +122,7 @@ def test_discover_warns_of_what_it_leaves_alone(shop, run):
     assert f"1 not complete yet: {LATE}" in out
     changed, unparseable = err.splitlines()
     assert f"{RUNS[0]} changed after discovery" in changed
-    assert "Put it back" in changed
+    assert "Restore it" in changed
     assert "run=2024-05-14-copy" in unparseable
     assert "ignored" in unparseable
 

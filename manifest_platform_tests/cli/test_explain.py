@@ -173,7 +173,7 @@ def test_cut_off(store: Store) -> None:
     shop.skip(key(1), "broken", "shred")
     assert standing(shop, 1, "load") is Standing.CUT_OFF
     assert paragraph(shop, 1).partition("admits it again. ")[2] == (
-        "load never gets it, because shred is told to skip it: `manifest-platform unskip run=001` admits it for all steps,"
+        "load never gets it, because it is skipped for shred: `manifest-platform unskip run=001` admits it for all steps,"
         " `manifest-platform skip run=001 --reason TEXT` skips it for all steps."
     )
 
@@ -246,7 +246,7 @@ def test_invalid(store: Store) -> None:
     assert standing(shop, 1, "load") is Standing.INVALID
     assert paragraph(shop, 1) == (
         f"run=001 {REGISTERED} No step takes it, because its records break the rules: record {STRAY} (Processed) of"
-        " s3://bucket/enriched/run=001/ must point at a Processing, and points at nothing. Another program has"
+        " s3://bucket/enriched/run=001/ must point at a Processing, but points at nothing. Another program has"
         " changed the log. `manifest-platform history run=001` shows its records; restore them from a backup or a dump."
     )
 
@@ -258,7 +258,7 @@ def test_gap(store: Store) -> None:
     window = vault.key(vault.INCR, 3)
     assert standing(of, window, "load") is Standing.GAP
     assert paragraph(of, window).partition("00 UTC. ")[2] == (
-        "load stops before it (gap: it starts at 0002, and the item before it stopped at 0001): the"
+        "load stops before it (gap: it starts at 0002, but the item before it stopped at 0001): the"
         " windows between have not landed. `manifest-platform capture` fetches them; if another program lands them, it must do"
         " so. If they never come, only a full load closes the gap: `manifest-platform full begin latest`."
     )
@@ -299,7 +299,7 @@ def test_an_overlap(store: Store) -> None:
     vault.shred(of, vault.INCR, 4)
     assert standing(of, window, "load") is Standing.OVERLAP
     assert paragraph(of, window).partition("00 UTC. ")[2] == (
-        "load stops before it (overlap: it starts at 0001, and the item before it stopped at 0002 only): part of its content is"
+        "load stops before it (overlap: it starts at 0001, but the item before it stopped only at 0002): part of its content is"
         " already loaded. Check at the source which of the two windows is right. Then"
         " `manifest-platform skip stoptime=0004 --reason TEXT` passes over it, or `manifest-platform full begin latest`"
         " starts again from a snapshot."

@@ -163,7 +163,7 @@ def test_a_day_that_is_not_over_is_read_as_it_comes_and_merged_when_the_clock_sa
 
     code, out, err = run("run", "--clock", f"{now + timedelta(days=2):%Y-%m-%dT%H:%M}")
     assert code == 0
-    assert "for this run, and what it registers, merges and publishes" in err
+    assert "the time of this run, and of everything that it records" in err
     assert f"✓ events {today}  published as version 1000" in out
     assert ask("files", "events", today)[1]["generation"] == 2
     assert rows(ask) == EVENTS
@@ -738,17 +738,21 @@ def test_a_partition_of_the_calendars_last_day_stops_nothing(bare: Inventory, ru
 @pytest.mark.parametrize(
     ("arguments", "code", "message"),
     [
-        (["run", "--date", "yesterday"], 2, "write it as 2026-01-31"),
-        (["run", "--month", "2024-13"], 2, "a month as 2026-01"),
-        (["run", "--month", "2024-05", "--date", DAY], 2, "name one of them"),
+        (["run", "--date", "yesterday"], 2, "write a date such as 2026-01-31"),
+        (["run", "--month", "2024-13"], 2, "a month such as 2026-01"),
+        (["run", "--month", "2024-05", "--date", DAY], 2, "give one of them"),
         (["run", "--clock", "noon"], 2, "a time such as 2026-01-31T12:00"),
         (["run", "--clock", "2020-01-01T00:00"], 2, "is in the past"),
         (["run", "--table", "nothing"], 1, "it has log"),
         (["explain", "nothing", DAY], 1, "it has log"),
-        (["explain", given.TABLE, DAY], 1, "a run registers what was shredded. Do this first: manifest-platform merge run"),
+        (
+            ["explain", given.TABLE, DAY],
+            1,
+            "a merge run registers shredded objects. Do this first: manifest-platform merge run",
+        ),
         (["files", given.TABLE, DAY], 1, "is not published yet"),
         (["gc", "--grace", "soon"], 2, "as 7d"),
-        (["drop", given.TABLE, "--json"], 2, "give it --yes"),
+        (["drop", given.TABLE, "--json"], 2, "add --yes"),
         (["drop", "nothing", "--yes"], 1, "has no table 'nothing'"),
         (["show", "nonsense"], 2, "nonsense"),
     ],

@@ -62,4 +62,4 @@ def test_the_help_says_where_the_configuration_is_looked_for() -> None:
     context = click.Context(load("status"))
     [option] = [one for one in load("status").get_params(context) if one.name == "config"]
     assert isinstance(option, click.Option)
-    assert option.help == f"The configuration; else ${config.VARIABLE}, else {config.DEFAULT_FILE} here."
+    assert option.help == f"Configuration file. Default: ${config.VARIABLE}, else {config.DEFAULT_FILE} in this folder."

@@ -16,7 +16,15 @@ from manifest_platform.demo.events import SCHEMAS, write_run
 from manifest_platform_tests.source_names import ROOT
 
 PAGE = ROOT / "docs" / "start" / "own-data.md"
-ELSEWHERE = ("pip install ", "manifest-platform drain", "dagster dev", "dg check defs", "dg dev")
+ELSEWHERE = (
+    "pip install ",
+    "manifest-platform drain",
+    "dagster dev",
+    "dg check defs",
+    "dg dev",
+    "manifest-platform sql",
+    "pytest",
+)
 """How commands begin that manifest_platform_tests/installed runs."""
 
 
@@ -31,8 +39,8 @@ def test_a_command_of_the_page_works(typed: str, tmp_path: Path, monkeypatch: py
     monkeypatch.chdir(tmp_path)
     write_run("landing/enriched", datetime(2026, 1, 1, tzinfo=UTC), 5, seed=1)
     shutil.copytree(SCHEMAS, "schemas")
-    program, *arguments = shlex.split(typed)
+    program, *arguments = shlex.split(typed, comments=True)
     assert program == "manifest-platform"
-    if arguments == ["config", "check"]:
+    if arguments in (["config", "check"], ["status"]):
         assert main(["init", "--landing", "landing/enriched", "--yes"]) == 0
     assert main(arguments) == 0

@@ -100,7 +100,7 @@ def test_without_schemas_events_are_shown_and_what_is_missing(shop: Path, capsys
         "table": "com_acme_page_1",
         "lines": 60,
     }
-    assert "name where they are: --schemas FOLDER" in said(capsys, shop)
+    assert "name their place: --schemas FOLDER" in said(capsys, shop)
 
 
 def test_schemas_that_lie_beside_are_taken_and_told(shop: Path, capsys: pytest.CaptureFixture[str]) -> None:

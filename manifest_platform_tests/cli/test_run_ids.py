@@ -86,7 +86,7 @@ def test_what_is_no_run_id_is_refused_before_anything_is_done(
     wrong: str, shop: Shop, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(["discover", f"--run-id={wrong}"]) == 2
-    assert "no run id: 1 to 128 letters, digits" in capsys.readouterr().err
+    assert "is not a run id. A run id has 1 to 128 letters, digits" in capsys.readouterr().err
     with pytest.raises(InvalidRunId):
         Pipeline(config.load(shop.file), "acme", wrong)
     if wrong:

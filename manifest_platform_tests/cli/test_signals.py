@@ -99,4 +99,4 @@ def test_a_command_that_only_looks_ends_with_the_signals_exit_code_too(monkeypat
     assert main(["status", "--json"]) == CODES[number]
     captured = capsys.readouterr()
     assert json.loads(captured.out)["error"]["type"] == "Interrupted"
-    assert "error: interrupted; what was done stays" in captured.err
+    assert "error: interrupted; finished work is kept" in captured.err

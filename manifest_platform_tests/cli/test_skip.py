@@ -29,7 +29,7 @@ def test_rules_are_listed_and_removed_and_every_change_is_kept(shop, run, ask):
     assert run("skip", "list")[0] == 4
     run("skip", "add", "--from", "2024-05-14", "--to", "2024-05-15T00:00+00:00", "--application", "load", "--reason", "outage")
     _, out, _ = run("skip", "list")
-    assert out.startswith("r1  from 2024-05-14 00:00 UTC, to 2024-05-15 00:00 UTC: skipped by load permanently; outage (")
+    assert out.startswith("r1  from 2024-05-14 00:00 UTC, to 2024-05-15 00:00 UTC: skipped by load permanently; outage")
     code, answer = ask("skip", "list")
     [rule] = answer["rules"]
     assert (code, rule["from"], rule["until"], rule["over"]) == (0, "2024-05-14T00:00:00.000000Z", None, False)

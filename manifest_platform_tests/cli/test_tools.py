@@ -324,7 +324,7 @@ def test_a_worker_that_is_gone_is_told_with_item_cause_and_command(shop: Shop, a
         pipeline.manifest.claim(lease, [pipeline.manifest.item(pipeline.key(MORE[4]))])
     told = ask("explain", MORE[4])[1]["text"]
     assert re.search(
-        r"shred began to work on it at .* and that worker is gone \(its lease was given back\): `manifest-pl", told
+        r"shred began to work on it at .*, and that worker is gone \(its lease was given back\)\. `manifest-pl", told
     )
     found = ask("doctor", "--no-warehouse")[1]["findings"]
     assert [(one["kind"], one["key"]["name"], one["command"]) for one in found] == [

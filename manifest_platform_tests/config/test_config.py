@@ -220,9 +220,9 @@ lease: {seconds: soon}
         (("https://schemas.example/", "https:///x"), "datasets.acme.shred.schemas.1: 'https:///x': allowed: a local path"),
         (
             ("  acme:", "  manifest_platform:"),
-            "datasets.manifest_platform: 'manifest_platform': is a schema of the warehouse's",
+            "datasets.manifest_platform: 'manifest_platform': is a reserved schema of the warehouse",
         ),
-        (("  acme:", "  information_schema:"), "datasets.information_schema: 'information_schema': is a schema"),
+        (("  acme:", "  information_schema:"), "datasets.information_schema: 'information_schema': is a reserved schema"),
         (("datasets:", "warehouse: {kind: oracle}\ndatasets:"), "warehouse.kind: 'oracle'"),
         (("datasets:", "drain: {max_items: 0}\ndatasets:"), "drain.max_items: 0"),
     ],
@@ -403,7 +403,7 @@ def test_merging_is_configured_by_dataset_and_table(write, tmp_path):
         ("kind: glue", "kind: hive", "merge.catalog.kind: 'hive': allowed: embedded, glue"),
         ("prefix: lake_", "prefx: lake_", "merge.catalog.prefx: unknown key; allowed here: kind, prefix"),
         ("output: merged", "profile: strict", "merge.output: is required"),
-        ("events: {name: web_events", "page: {name: web}\n        events: {name: web", "are both named 'web'"),
+        ("events: {name: web_events", "page: {name: web}\n        events: {name: web", "are both called 'web'"),
     ],
 )
 def test_a_wrong_value_of_merging_is_told_with_what_is_allowed(write, right, wrong, told):

@@ -65,7 +65,7 @@ def test_the_demo_tells_its_story_on_every_store_alike_and_leaves_nothing_after_
         store_made = f"$ manifest-platform store create\nDynamoDB table {run.TABLE} in " in done.stdout
         found.append((store_made, warehouse(home), histories(home)))
         assert f"in {home}/landing/enriched, ignored: {shop.stray(DAY)}: not a run name" in done.stderr
-        advice = done.stdout.split("Next, try")[1]
+        advice = done.stdout.split("Try these commands next")[1]
         commands = (
             (" demo ", "manifest.store:")
             if store_made
@@ -91,7 +91,7 @@ def test_the_story_is_of_days_that_dagsters_pages_show():
 
 def test_a_run_lands_where_the_story_was_told_and_nowhere_else(folder, capsys):
     assert main(["demo", "--land"]) == 1
-    assert "tell it first" in capsys.readouterr().err
+    assert "demo first" in capsys.readouterr().err
     home = folder / shop.FOLDER
     with stage.stage(home):
         assert main(["demo", "--land"]) == 0
@@ -232,7 +232,7 @@ def test_a_configuration_that_is_not_the_demos_is_left_alone(folder, capsys):
     (folder / run.config.DEFAULT_FILE).write_text(theirs)
     for arguments in ([], ["--clean"]):
         assert main(["demo", *arguments]) == 1
-        assert f"it has {folder}/theirs.duckdb" in capsys.readouterr().err
+        assert f"Yours has {folder}/theirs.duckdb" in capsys.readouterr().err
     assert [path.name for path in folder.iterdir()] == [run.config.DEFAULT_FILE]
     assert (folder / run.config.DEFAULT_FILE).read_text() == theirs
 

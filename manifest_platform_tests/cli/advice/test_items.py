@@ -249,7 +249,7 @@ def test_what_failed_since_a_time_is_meant(shop: Shop, terminal: Terminal) -> No
     assert "0 done" in terminal.run("resolve", "--failed-since", f"{since + timedelta(hours=1):%Y-%m-%dT%H:%M}", code=4)
     assert f"{RUNS[0]}: Skipped" in terminal.run("skip", "--reason", "x", "--failed-since", f"{since:%Y-%m-%dT%H:%M:%S}")
     assert "no items were chosen" in terminal.run("resolve", code=2)
-    assert "a time as" in terminal.run("resolve", "--failed-since", "yesterday", code=2)
+    assert "a time such as" in terminal.run("resolve", "--failed-since", "yesterday", code=2)
 
 
 def test_patterns_mean_what_the_decision_can_be_about(shop: Shop, terminal: Terminal) -> None:

@@ -83,7 +83,7 @@ def test_a_version_whose_row_is_lost_is_rebuilt(shop: Shop, terminal: Terminal) 
         row = inventory.store.get(inventory.dataset, version_key(version))
         assert row
         inventory.store.transact(inventory.dataset, [Delete(row.sort, row.version)], "lost")
-    assert "not published (for a person)" in words(terminal.run("merge", "publish", "--verify", code=1))
+    assert "not published (a person must act)" in words(terminal.run("merge", "publish", "--verify", code=1))
     assert "no longer has rows of that version" in words(terminal.run("doctor", code=1))
     terminal.follow(Action.REBUILD)
     terminal.run("doctor")

@@ -138,7 +138,7 @@ def test_an_item_from_its_registration_to_its_end(home: Path, ask) -> None:
         (["put", "new", "--item", URL, "--sort", "a b"], 2, "printable ASCII"),
         (["put", "new", "--item", URL, "--stop", "soon"], 1, "stop 'soon' is not a time"),
         (["put", "new", "--item", URL, "--start", "2026-01-02", "--stop", "2026-01-01"], 1, "before it starts at"),
-        (["discover"], 1, "registered by `put new`"),
+        (["discover"], 1, "with `put new`"),
         (["capture"], 1, "captures nothing"),
         (["full", "status"], 1, "no snapshots"),
         (["history", URL], 1, "has no item"),

@@ -60,9 +60,7 @@ def test_a_new_type_in_logs_goes_to_another_column_and_is_reported(
     kept = rows_in(ward, NAME, AUDIT, "name__v", "name__v__boolean")
     assert kept == [(None, True), (None, True), ("ok", None), ("ok", None)]
     assert ward.command("explain", "log/date=2026-01-03") == 0
-    assert "Note of the load: table login_audit_trail__sys: name__v comes with a type" in " ".join(
-        capsys.readouterr().out.split()
-    )
+    assert "Note of the load: table login_audit_trail__sys: name__v has a type" in " ".join(capsys.readouterr().out.split())
     assert ward.command("status") == 0
     shown = " ".join(capsys.readouterr().out.split())
     assert "told log/date=2026-01-03: table login_audit_trail__sys: name__v has a type" in shown
@@ -85,7 +83,7 @@ def test_only_the_newest_notes_are_shown(ward: Ward, pipeline: Pipeline, capsys:
     assert "and 2 more notes, in its records" in " ".join(capsys.readouterr().out.split())
     ward.command("status")
     shown = " ".join(capsys.readouterr().out.split())
-    assert ("log/date=2026-01-04: table a5" in shown, "and 3 notes more" in shown) == (True, True)
+    assert ("log/date=2026-01-04: table a5" in shown, "and 3 more notes" in shown) == (True, True)
     assert "table a0" not in shown, "it is known since the day before"
 
 
