@@ -41,7 +41,7 @@ def test_a_link_to_a_record_that_the_item_lacks_is_a_problem(state: State) -> No
     assert problem and "gone" in problem
 
 
-def test_a_skip_may_refer_to_any_record() -> None:
+def test_a_skip_may_refer_to_a_missing_record() -> None:
     assert coupling_problem(record(State.SKIPPED, "b", "gone"), []) is None
 
 
