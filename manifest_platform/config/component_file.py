@@ -46,7 +46,7 @@ class ComponentFile:
 
 
 def read(file: Path, documents: Sequence[Any]) -> ComponentFile | None:
-    """Reads a component file; None for any other file. Raises NotOne if it does not have exactly one configuration."""
+    """Returns the content of a component file, None for any other file. Raises NotOne unless it has one configuration."""
     components = {
         number: one for number, one in enumerate(documents) if isinstance(one, dict) and "type" in one and "attributes" in one
     }

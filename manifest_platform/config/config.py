@@ -99,7 +99,7 @@ class LimitConfig(Settings):
 
     @property
     def longest(self) -> tuple[str, float]:
-        """The key and the hours of the longest limit: no worker relies on what it read longer than that."""
+        """The key and the hours of the longest limit. No worker still relies on data that it read longer ago than that."""
         return max(((f"limits.{key}", hours) for key, hours in self), key=lambda one: one[1])
 
 

@@ -37,8 +37,9 @@ EXPECTED = (DemoFailed, ServerFailed, config.ConfigError)
 
 
 def tell(pipeline: str, store: str, day: date | None = None) -> Path:
-    """Removes an earlier demo, then runs a story; returns its directory. `day`: of the story's data, by default two days ago.
+    """Removes an earlier demo, then runs a story; returns its directory.
 
+    `day`: the day of the story's data, by default two days ago.
     Raises MissingExtra if an extra is not installed, or an error of EXPECTED.
     """
     extras.need("pyspark", "pyarrow", "duckdb")

@@ -20,7 +20,7 @@ from manifest_platform.sources.snowplow.settings import FEED
 CONFIGURATION, FOLDER = config.DEFAULT_FILE, ".demo"
 DATASET = "acme"
 DAYS_AGO = 2
-"""The days between the story's day and today: the day is over, so that it can be merged, and Dagster still shows it."""
+"""The age of the story's day, in days. The day is over, so that it can be merged, and Dagster still shows it."""
 NOON, STEP = time(12, tzinfo=UTC), timedelta(minutes=10)
 RUNS, LATE, BROKEN, MORE = 10, 3, 5, 3
 EVENTS, BAD_LINES = 2_000, 12

@@ -28,7 +28,7 @@ from manifest_platform.warehouse.engines.engine import Engine
 CONFIGURATION, FOLDER = "manifest_platform_veeva.yaml", ".demo-veeva"
 DATASET = "vault"
 DAYS_AGO = 2
-"""The days between the story's day and today: Dagster still shows it, and the fake Vault's next day is over too."""
+"""The age of the story's day, in days. Dagster still shows that day, and the day after it is over too."""
 LATE, BROKEN = timedelta(hours=6, minutes=30), timedelta(hours=17, minutes=45)
 """The stop times, from midnight, of the window that is late and of the window that fails."""
 URL = "MANIFEST_PLATFORM_VAULT"

@@ -4,7 +4,9 @@ For tests, the demo, and people without a vault. It shares no code with `sources
 other.
 
     simulation   what the vault holds at any time
-    events       the words of its history; `writer` invents it, `extracts` are its tables
+    events       the types of the events in its history
+    writer       the inventor of these events
+    extracts     the tables, their columns, and values that careless readers change
     archives     CSV files, tar.gz and parts of a window
     publication  the archives that can be downloaded at a time
     faults       everything that can go wrong, as data

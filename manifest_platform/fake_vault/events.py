@@ -1,4 +1,4 @@
-"""The history of a simulated vault in values: the wishes of a script, the events that happened, and the resulting state.
+"""The values of a simulated vault's history: changes that a script requests, events that happened, and the resulting state.
 
 `writer` invents events, and `simulation` keeps them.
 """

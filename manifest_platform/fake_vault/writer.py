@@ -83,7 +83,7 @@ class Writer:
         self.events, self._rng, self._time, self._tick = [], rng, time, tick
 
     def grant(self, wish: Wish) -> None:
-        """Fulfills a wish of the script. Raises KeyError for an extract that does not exist."""
+        """Makes a change that the script requests. Raises KeyError for an extract that does not exist."""
         match wish:
             case AddField():
                 there = self.state.extracts[wish.extract]

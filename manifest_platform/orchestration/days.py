@@ -90,7 +90,7 @@ class RunsToDays(dg.PartitionMapping, _Fields):
             )
 
     def _windows(self, items: Any, windows: dg.PartitionsDefinition) -> Iterator[tuple[str, str]]:
-        """Each item that belongs to a window, with that window's key."""
+        """Yields each item that belongs to a window, with that window's key."""
         began = plugins.load(plugins.SOURCES, self.source).began
         assert isinstance(windows, dg.TimeWindowPartitionsDefinition)
         for item in items:

@@ -1,4 +1,4 @@
-"""The errors of a landing place, by who must act."""
+"""The errors of a landing place. The type says whether to try again, or a person must act, or the item fails."""
 
 from manifest_platform.faults import Misconfigured, Permanent, Transient
 from manifest_platform.remedies import LAND_ANEW
