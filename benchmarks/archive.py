@@ -5,7 +5,7 @@
 The same archive in parts, by turns, from the page cache:
 
     ours    manifest_platform.sources.veeva.archive: every part by size and MD5, every file written with its SHA-256, its CSV
-            records counted and held against manifest.csv
+            records counted and compared with manifest.csv
     tar     cat parts | tar -xzO | md5sum: nothing is written
 
 The peak of the process's memory must not grow with the archive: it is printed with what it was before the first turn.
@@ -43,7 +43,7 @@ DOWNLOAD_BLOCK = 1 << 16
 
 
 def make_archive(folder: Path, mib: int) -> list[Part]:
-    """Writes an archive with so many MiB of CSV in it, cut into parts; its compression is fast, to be done in a minute."""
+    """Writes an archive with `mib` MiB of CSV, cut into parts. Fast compression keeps this below a minute."""
     header, block = _block()
     blocks = max(1, (mib << 20) // FILES // len(block))
     whole = folder / "whole.tar.gz"

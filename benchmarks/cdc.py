@@ -1,4 +1,4 @@
-"""Applying windows of changes by key: what the apply protocol costs over plain DuckDB, and against dlt's merge.
+"""Applying windows of changes by key: the cost of the apply protocol, compared with plain DuckDB and with dlt's merge.
 
     python benchmarks/cdc.py [--repeats 5] [--scale 1] [--windows 96] [--dlt-windows 4]
 
@@ -7,12 +7,12 @@
 
     ours    the warehouse's apply of the windows' listings: counts and keys of what is staged, fence, ledger, deletes, upserts,
             what is retired, one transaction a window
-    plain   the same transactions in plain DuckDB calls, by one who knows that counts and keys are right: fence, ledger,
-            deletes, upserts, ledger
+    plain   the same transactions in plain DuckDB calls, without checks of counts and keys: fence, ledger, deletes, upserts,
+            ledger
     dlt     one dlt pipeline run a window: merge by primary key, deletes by a hard_delete column
 
-Timed is all from opening the warehouse to closing it, and given for one window: dlt, at a second or more each, gets the first
-few windows only. Each way must end with the rows that a dictionary has.
+The time runs from opening the warehouse to closing it, and is reported for one window. dlt needs a second or more for each
+window, so it gets the first few only. Each way must end with the rows of a dictionary that applies the same changes.
 """
 
 from __future__ import annotations
@@ -99,7 +99,7 @@ def make_rows(versions: Sequence[tuple[int, int]]) -> pa.Table:
 
 
 def make_windows(root: Path, rows: int, scale: float, count: int) -> Iterator[Window]:
-    """Random windows of changes onto so many rows, the first of which inserts them all."""
+    """Random windows of changes to a number of rows. The first window inserts all rows."""
     chosen = random.Random(6)
     current = dict.fromkeys(range(rows), 0)
     yield write_window(root, 0, list(current.items()), [], current)
@@ -210,7 +210,7 @@ def main() -> None:
     parser.add_argument("--dlt-windows", type=int, default=4, help="of these, how many dlt applies (4)")
     options = parser.parse_args()
     logging.disable(logging.WARNING)
-    os.environ["RUNTIME__DLTHUB_TELEMETRY"] = "false"  # nothing is to leave the machine, nor to be timed
+    os.environ["RUNTIME__DLTHUB_TELEMETRY"] = "false"  # telemetry would leave the machine and distort the times
     with tempfile.TemporaryDirectory() as directory:
         windows = list(make_windows(Path(directory), int(ROWS * options.scale), options.scale, options.windows))
         changes = windows[1].listing.rows(TABLE.name) + windows[1].listing.rows(GONE.name)

@@ -3,7 +3,7 @@
     python benchmarks/drain_overhead.py [--repeats 5] [--scale 1] [--profile]
 
 As many tiny shredded runs (60 at scale 1) are loaded by the drain job in process, on an instance in SQLite files of its own,
-and by the drain alone. Definitions and instance are made beforehand, as in a worker that has started; Spark never is.
+and by the drain alone. Definitions and instance are made before, as in a worker that has started. Spark is not started.
 `--profile` shows where the job's time goes. Dagster's log, which belongs to its cost, goes to stderr.
 """
 

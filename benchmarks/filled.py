@@ -89,7 +89,7 @@ def _template(sequence: int, state: State, application: Application, schema: str
 
 
 def fill_sqlite(file: Path, datasets: dict[str, int]) -> None:
-    """A SQLite store with so many done items in each dataset."""
+    """A SQLite store with the given number of done items in each dataset."""
     put_sqlite(file, chain.from_iterable(rows(dataset, items) for dataset, items in datasets.items()))
 
 

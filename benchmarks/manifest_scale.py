@@ -1,9 +1,9 @@
-"""What the manifest costs as it grows: a question, an overview, an import.
+"""The cost of a growing manifest: a query, an overview, an import.
 
 python benchmarks/manifest_scale.py [--repeats 5] [--scale 1] [--dynamodb]
 
-next     what comes next on a feed of a thousand items against one of a million (SQLite; with --dynamodb, of 200,000 on
-         DynamoDB Local, which takes minutes to fill): each asked so many times that the median counts
+next     the next item of a feed of a thousand items, and of a million (SQLite; with --dynamodb, of 200,000 on
+         DynamoDB Local, which takes minutes to fill). Each query is repeated, and the median is reported
 status   the command, process and all, over 100 feeds of a million items together
 import   of manifest_platform.manifest, in a fresh process, beyond what the bare interpreter takes
 """

@@ -65,7 +65,7 @@ ROW = {
 
 
 def lease_ours(manifest: Manifest, count: int) -> float:
-    """Seconds to take a lease and give it back, so many times."""
+    """Seconds to take a lease and give it back, the given number of times."""
     began = time.perf_counter()
     for _ in range(count):
         manifest.acquire(feed(0), LOAD.key, "benchmark", MINUTE).release()
@@ -74,7 +74,7 @@ def lease_ours(manifest: Manifest, count: int) -> float:
 
 @contextmanager
 def locks(server: DynamoDbLocal) -> Generator[Callable[[int], float]]:
-    """The peer's client; gives what takes its lock and gives it back so many times, and says the seconds."""
+    """The peer's client: yields a function that takes and releases its lock `count` times and returns the seconds."""
     from python_dynamodb_lock.python_dynamodb_lock import DynamoDBLockClient
 
     where = {"region_name": REGION, "endpoint_url": server.endpoint}
@@ -97,7 +97,7 @@ def locks(server: DynamoDbLocal) -> Generator[Callable[[int], float]]:
 
 
 def commit_ours(directory: Path, count: int) -> float:
-    """Seconds of so many transactions of one row."""
+    """Seconds of the given number of transactions of one row."""
     store = SqlStore(f"sqlite:///{directory}/{uuid.uuid4()}.db")
     store.get("shop", "warm")
     began = time.perf_counter()
@@ -124,7 +124,7 @@ def commit_plainly(directory: Path, count: int) -> float:
 
 
 def append_to_delta(directory: Path, count: int, commits: int) -> float:
-    """Seconds that so many commits would take, by so many appends of one row to a Delta table."""
+    """Seconds of the given number of commits, each an append of one row to a Delta table."""
     import pyarrow as pa
     from deltalake import write_deltalake
 
@@ -145,7 +145,7 @@ def feed(number: int) -> str:
 
 
 def transitions(store: Store, workers: int, count: int, one_dataset: bool = False) -> float:
-    """Seconds in which so many workers, a feed each, claim and complete so many items each."""
+    """Seconds in which the given number of workers, a feed each, claim and complete their items."""
     names = [feed(number) for number in range(workers)]
     dataset = uuid.uuid4().hex
     steps = {name: [Step(LOAD, order="strict")] for name in names}
@@ -169,7 +169,7 @@ def work(manifest: Manifest, name: str) -> int:
             try:
                 [claim] = manifest.claim(lease, [ready.item], ready.state)
             except ConditionFailed:
-                continue  # another feed went on meanwhile, and all share the step's state
+                continue  # another feed progressed meanwhile, and all feeds share the step's state
             manifest.complete(claim, DONE)
             done += 1
     return done

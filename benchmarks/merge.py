@@ -125,7 +125,7 @@ def events(rows: int, start: int, seed: int) -> pa.Table:
 
 
 def make_files(directory: Path, count: int, rows: int) -> list[Path]:
-    """Writes files of events that overlap in time, as those of neighbouring runs do."""
+    """Writes files of events that overlap in time, as those of neighboring runs do."""
     directory.mkdir()
     files = []
     for number in range(count):
@@ -252,7 +252,7 @@ def print_many_ranges(spark: SparkSession, root: Path, objects: int, ranges: int
 
 
 def print_requests(files: Sequence[Path]) -> None:
-    """What a range of objects in S3 costs in requests."""
+    """Prints the number of requests for merging a range of objects in S3."""
     sys.path.append(str(REPOSITORY))
     from manifest_platform.demo.server import free_port, running
     from manifest_platform_tests.servers.s3 import ACCESS_KEY, REGION, SECRET_KEY, S3Server, versitygw

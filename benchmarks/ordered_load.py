@@ -1,4 +1,4 @@
-"""Loading directories in order: what manifest and apply protocol cost over plain DuckDB, and against dlt.
+"""Loading directories in order: the cost of the manifest and the apply protocol, compared with plain DuckDB and with dlt.
 
     python benchmarks/ordered_load.py [--repeats 5] [--scale 1]
 
@@ -7,10 +7,10 @@ The same 20 runs of 10 Parquet files each (1 M rows at scale 1) are loaded four 
     ours    the drain: lease, next, claim and complete in a manifest on disk; fence, columns, counted rows and ledger, one
             transaction a run
     plain   the same transactions in plain DuckDB calls, in a loop that knows the order: no manifest, no lease, no counts
-    bare    of these only the rows and a marker: what one would write who fears neither crash nor second worker
+    bare    only the rows and a marker, with no protection against a crash or a second worker
     dlt     one dlt pipeline run a directory, appending Arrow tables, with dlt's own state
 
-Timed is all from opening the warehouse to closing it. That the runs are registered as shredded is not.
+The time runs from opening the warehouse to closing it. Registering the runs as shredded is not included.
 """
 
 from __future__ import annotations
@@ -77,7 +77,7 @@ def no_spark() -> NoReturn:
 
 
 def load_ours(home: Path) -> None:
-    """What a worker does: the drain of a pipeline, from its opening to its closing."""
+    """Runs a worker's drain of a pipeline, from its opening to its closing."""
     with Pipeline(config.load(home / "manifest_platform.yaml"), DATASET) as pipeline:
         *_, report = drain(pipeline, no_spark)
     assert isinstance(report, DrainReport)
@@ -170,7 +170,7 @@ def timed(way: str, runs: list[Listing], table: str) -> float:
 def main() -> None:
     options = arguments(__doc__, 3, "1 M rows").parse_args()
     logging.disable(logging.WARNING)
-    os.environ["RUNTIME__DLTHUB_TELEMETRY"] = "false"  # nothing is to leave the machine, nor to be timed
+    os.environ["RUNTIME__DLTHUB_TELEMETRY"] = "false"  # telemetry would leave the machine and distort the times
     with tempfile.TemporaryDirectory() as directory:
         runs = [make_run(Path(directory), run, int(ROWS * options.scale)) for run in range(RUNS)]
         print(f"{RUNS} runs, {FILES} files each, {sum(listing.lines for listing in runs):,} rows")

@@ -44,7 +44,7 @@ CLOSED = Partition("events", DAY, NOW, last_live=1)
 
 
 def fill(store: Store, dataset: str, count: int) -> None:
-    """Writes so many small objects of about a megabyte, 500 a commit."""
+    """Writes the given number of small objects of about a megabyte, 500 a commit."""
     writes = []
     for commit in range(1, -(-count // A_ROW) + 1):
         objects = tuple(

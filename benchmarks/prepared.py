@@ -26,7 +26,7 @@ CLAIM_AT_ONCE = 90
 
 
 def run_directory(root: Path, number: int) -> Path:
-    """Where a run lies: named by its time, ten minutes after the run before."""
+    """The directory of a run, named by its time: ten minutes after the run before."""
     return root / f"run={datetime(2024, 5, 1) + number * timedelta(minutes=10):%Y-%m-%d-%H-%M-%S}"
 
 

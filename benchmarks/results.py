@@ -29,7 +29,7 @@ class Result:
 
     @property
     def cells(self) -> tuple[str, ...]:
-        """As a row of the table."""
+        """Returns a row of the table."""
         return (self.benchmark, self.what, self.ours, self.peer, self.ratio, self.goal, "reached" if self.reached else "missed")
 
 

@@ -57,7 +57,7 @@ def window(dataset: str, number: int) -> ItemKey:
 
 
 def rows(dataset: str, windows: int) -> Iterator[Row]:
-    """All rows of a vault of which so many windows are applied behind its first snapshot."""
+    """All rows of a vault with the given number of windows applied behind its first snapshot."""
     yield from records(dataset, windows, partial(window, dataset), starts=True)
     last, before = window(dataset, windows - 1), window(dataset, windows - 2)
     boundary = f"{minute(FIRST)}#{BEYOND_IDS}"
@@ -108,7 +108,7 @@ def begun(pipeline: Pipeline) -> tuple[float, int, float | None]:
 
 
 def ended(pipeline: Pipeline, windows: int) -> int:
-    """The requests of the write that ends a full load. All windows are pending behind it, the first one next."""
+    """The requests of the write that ends a full load. All windows are pending behind it, and the first window is next."""
     manifest = pipeline.manifest
     with pipeline.lease("full", LOAD) as lease:
         ready = manifest.next("full", LOAD, holding=True)

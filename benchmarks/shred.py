@@ -55,7 +55,7 @@ def _size(directory: Path) -> int:
 
 
 def shred_ours(spark: SparkSession, directories: list[Path], output: Path) -> None:
-    """What the drain does with a batch of directories."""
+    """Shreds a batch of directories as the drain does."""
     batch = [
         Directory(
             storage.as_uri(directory),

@@ -1,4 +1,4 @@
-"""How long after a worker's sudden death another goes on with its item.
+"""The time from a worker's sudden death until another worker continues its item.
 
     python benchmarks/takeover.py [--repeats 5]
 
@@ -101,7 +101,7 @@ def kill(process: subprocess.Popen[bytes]) -> float:
     return time.time()
 
 
-# The one that takes over
+# The worker that takes over
 
 
 def take_over_ours(url: str, after: float) -> float:

@@ -34,7 +34,7 @@ class Refused(Exception):
 
 
 def main() -> int:
-    """Makes the release of a version, and says what is to be done next."""
+    """Makes the release of a version, and prints the next steps."""
     parser = argparse.ArgumentParser(prog="make release", description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("version", metavar="VERSION", help="as 1.2.3")
     version: str = parser.parse_args().version
@@ -146,7 +146,7 @@ def _git(*arguments: str) -> str:
 
 
 def _run(*command: str | Path, environment: dict[str, str] | None = None, folder: Path = ROOT) -> str:
-    """What a command prints. Raises Refused with what it says where it fails."""
+    """Returns the output of a command. Raises Refused with its message if it fails."""
     done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True)
     if done.returncode:
         raise Refused(f"`{' '.join(map(str, command))}` failed: {(done.stdout + done.stderr).strip()[-2000:]}")

@@ -1,11 +1,11 @@
 #!/usr/bin/env python
-"""Which tests a change needs: on which stores rules are to run, and the long tests, those nearest to the change first.
+"""Selects the tests that a change needs: the stores for the tests of rules, and the long tests, nearest to the change first.
 
     scripts/tests_for_change.py stores              prints `all` where the manifest was changed, else `embedded`
     scripts/tests_for_change.py long --minutes 15   runs long tests, file by file, until the time is up
 
-A change is what differs from the commit that CI_BASE names; without it, from where this branch left origin's main branch; and
-where it has not left it, from 50 commits ago. Where none of these can be found, everything counts as changed.
+A change is the difference from the commit in CI_BASE. Without CI_BASE, it is the difference from the commit where this branch
+left origin's main branch, or from 50 commits ago if it did not. If none of these exists, everything counts as changed.
 """
 
 from __future__ import annotations
@@ -32,15 +32,15 @@ LONG = "long or thorough or hypothesis"
 """The tests that `make test` leaves out, or runs with a part of their cases; effort.py tells what the marks mean."""
 PYTEST = [sys.executable, "-m", "pytest"]
 FAILED = re.compile(r"^(FAILED|ERROR) ", re.MULTILINE)
-"""What an interrupted pytest says of tests that failed before."""
+"""The line in which an interrupted pytest reports tests that failed before."""
 COUNTED = re.compile(r"^=+ (?:.*, )?\d+ \w+ in [\d.]+s.*=+$", re.MULTILINE)
 """The line with which a pytest ends that ran tests, interrupted or not: how many passed, how many failed."""
 STOP_S = 30
-"""How long an interrupted pytest may take to end its servers."""
+"""The time that an interrupted pytest may take to end its servers."""
 
 
 def git(*arguments: str, root: Path = ROOT) -> str | None:
-    """What git prints, or nothing where it fails."""
+    """Returns the output of git, or nothing if git fails."""
     done = subprocess.run(["git", *arguments], cwd=root, capture_output=True, text=True)
     return done.stdout.strip() if done.returncode == 0 else None
 
@@ -54,7 +54,7 @@ def changed_files(root: Path = ROOT) -> list[str] | None:
 
 
 def _parting(root: Path) -> str | None:
-    """Where HEAD left origin's main branch; nothing where it has not."""
+    """The commit where HEAD left origin's main branch, or nothing if it did not."""
     base = git("merge-base", "HEAD", "origin/main", root=root)
     return base if base != git("rev-parse", "HEAD", root=root) else None
 
@@ -81,7 +81,7 @@ def nearest_first(tests: Iterable[str], changed: Iterable[str] | None) -> list[s
 
 
 def _place(file: str) -> tuple[str, ...]:
-    """Where a file lies below the product or its tests; a test lies where what it tests does."""
+    """The path of a file below the product or its tests. A test has the path of its subject."""
     top, *inner = PurePosixPath(file).parts
     if top not in (PRODUCT, TESTS) or not inner:
         return ()

@@ -29,7 +29,7 @@ FOLLOWS = (
 
 @dg.asset(key=["shop", "events_a_day"], deps=[BY_DAY], partitions_def=DAYS, automation_condition=FOLLOWS, pool=ONE_WRITER)
 def events_a_day(context: dg.AssetExecutionContext, manifest_warehouse: WarehouseResource) -> dg.MaterializeResult:
-    """How many events the warehouse has of a day."""
+    """The number of events of a day in the warehouse."""
     days = manifest_warehouse.query("SELECT collector_tstamp::DATE::VARCHAR, count(*) FROM shop.events GROUP BY ALL")
     count = dict(days).get(context.partition_key, 0)
     return dg.MaterializeResult(metadata={"dagster/partition_row_count": count})

@@ -10,7 +10,7 @@ import click
 
 
 def require_documented(text: str) -> None:
-    """Raises AssertionError for an answer that the schema of the command at work does not tell of; a plug-in's may be any."""
+    """Raises AssertionError if an answer breaks the schema of its command. Answers of plug-ins are not checked."""
     command = _at_work()
     if (validator := _validator(command)) is None:
         return
@@ -24,7 +24,7 @@ def require_documented(text: str) -> None:
 
 
 def _at_work() -> str:
-    """What is typed of the command that is at work."""
+    """The typed words of the running command."""
     context, names = click.get_current_context(silent=True), []
     while context is not None and context.parent is not None:
         names.insert(0, context.info_name or "")
@@ -42,7 +42,7 @@ def _validator(command: str) -> Any:
 
 
 def closed(schema: Any) -> Any:
-    """The schema, with nothing allowed that it does not tell of: readers pass over new fields, the documentation does not."""
+    """The schema with no additional fields allowed. Readers ignore new fields, but the documentation must name them."""
     if isinstance(schema, list):
         return [closed(one) for one in schema]
     if not isinstance(schema, dict):

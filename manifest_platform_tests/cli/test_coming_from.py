@@ -38,7 +38,7 @@ VEEVA = "A queue for Veeva Direct Data"
 
 
 def commands(heading: str) -> list[str]:
-    """What a section tells to type."""
+    """The commands of a section."""
     found = [re.findall(r"`manifest-platform ([^`]*)`", row[1]) for row in rows(heading)]
     return list(dict.fromkeys(command for commands in found for command in commands))
 

@@ -629,7 +629,7 @@ main()
 
 
 def test_a_query_ends_without_a_word_of_what_the_interpreter_leaves(shop):
-    """With what is imported frozen at the exit, DuckDB told of a hundred leaks behind every answer."""
+    """When imported objects were frozen at exit, DuckDB reported a hundred leaks after every answer."""
     import duckdb
 
     path = Path(config.load(shop.file).warehouse.place)

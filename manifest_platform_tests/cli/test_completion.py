@@ -18,7 +18,7 @@ from manifest_platform_tests.cli.test_commands import RUNS, Shop
 
 @pytest.fixture
 def offered(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]):
-    """What a shell is offered for the last of some words."""
+    """The completions that a shell gets for the last word."""
 
     def _offered(*words: str, shell: str = "bash") -> list[str]:
         capsys.readouterr()

@@ -18,7 +18,7 @@ NEARLY = "Run=2024-05-14-12-30-00"
 
 @pytest.fixture
 def strays(shop: Shop) -> Shop:
-    """A run that is registered, one that is not yet, one without its marker, and a name that is nearly a run's."""
+    """A registered run, a new run, a run without its marker, and a name that resembles a run's."""
     shop.land(*RUNS[:2], NEARLY)
     (shop.landing / RUNS[2]).mkdir()
     (shop.landing / RUNS[2] / "part-0").write_text("event")

@@ -196,7 +196,7 @@ def test_what_is_asked_for_is_merged_and_nothing_else(own: Shop, spark: Any, run
 
 
 def come_later(shop: Shop, spark: Any) -> None:
-    """One more run of the day that is closed, shredded."""
+    """Shreds another run of the closed day."""
     with shop.open() as pipeline:
         list(shred_chosen(pipeline, lambda: spark, shop.land(pipeline, RUNS)))
 
@@ -411,7 +411,7 @@ def test_a_table_is_dropped_with_everything_after_a_question(
         main(["merge", "drop", "events"])
     monkeypatch.delenv(failpoints.VARIABLE)
     assert location.exists()
-    assert run("drop", "events")[0] == 0  # goes on where it was stopped
+    assert run("drop", "events")[0] == 0  # continues where it was stopped
     assert not location.exists()
     assert len(list(own.home.glob("merged/*"))) == TABLES - 1
     assert files_of(own.home / "shredded") == small
@@ -557,7 +557,7 @@ def test_an_entry_in_glue_is_dropped_though_its_name_was_never_noted(
 
 
 def test_a_drop_removes_no_file_of_the_table_that_came_again(bare: Inventory, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It comes again while it is dropped: what it writes then is kept, and what it names, whenever that was written."""
+    """The table is made again while it is dropped. Its new objects and all that it names are kept, whatever their age."""
     drop = Inventory.drop
     with Pipeline(config.load(), NAME) as pipeline:
         merging = Merging(pipeline)
@@ -700,7 +700,7 @@ def test_the_status_asks_nothing_about_partitions_at_rest(bare: Inventory, today
 
 
 def test_the_range_table_of_the_documentation_is_what_comes_of_such_a_day(bare: Inventory, run: Run) -> None:
-    """By the strict profile: an extension, a range that is full, and one that was left over and extended later."""
+    """Merges by the strict profile: an extension, a full range, and a leftover range that was extended later."""
     begin = datetime(2026, 3, 2, 1, tzinfo=UTC)
     inventory = Inventory(bare.store, NAME, "test", given.clock_at(begin))
     inventory.sync_table(given.settings(target_bytes=STRICT.target_bytes, interval=STRICT.interval))

@@ -19,7 +19,7 @@ LIGHT = {
     *(f"manifest_platform.cli.{name}" for name in ("app", "commands", "exits", "fake_vault", "output", "signals", "waiting")),
     *(f"manifest_platform.{name}" for name in ("faults", "masking", "outward", "plugins", "progress", "quantities")),
 }
-"""What the help imports: of commands, those alone that plug-ins bring."""
+"""Modules that the help imports. Of command modules, only those of plug-ins are allowed."""
 
 
 def test_the_help_imports_neither_commands_nor_what_they_work_with() -> None:

@@ -25,7 +25,7 @@ ELSEWHERE = (
     "manifest-platform sql",
     "pytest",
 )
-"""How commands begin that manifest_platform_tests/installed runs."""
+"""Prefixes of commands that manifest_platform_tests/installed runs."""
 
 
 def commands() -> list[str]:

@@ -22,7 +22,7 @@ FIRST = datetime(2026, 1, 1, tzinfo=UTC)
 
 @pytest.fixture(autouse=True)
 def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """A working directory and a home of one's own: after each test, nothing was written to them."""
+    """An empty working directory and home. After each test, checks that nothing was written to them."""
     for name in ("home", "here"):
         (tmp_path / name).mkdir()
     monkeypatch.setenv("HOME", str(tmp_path / "home"))
@@ -40,7 +40,7 @@ def _no_file(*_: Any, **__: Any) -> None:
 
 @pytest.fixture
 def shop(home: Path) -> Path:
-    """Six runs with a hole among them, the newest without its marker."""
+    """Six runs with a gap among them, the newest without its marker."""
     root = home / "shop" / "enriched"
     for number in (0, 1, 2, 3, 5, 6):
         write_run(root, FIRST + number * timedelta(minutes=10), 20, seed=number)
@@ -82,7 +82,7 @@ def test_a_landing_root_is_told_and_nothing_is_written(shop: Path, capsys: pytes
 
 
 def test_what_lies_before_the_runs_hides_none(shop: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """One folder `Run=…` made a landing root one that no source knew: it comes first in the order of names."""
+    """Earlier, a single folder `Run=…` hid the source of a landing root, because it sorts first."""
     for name in ("Run=2026-01-01-02-00-00", "archive"):
         (shop / name).mkdir()
     code, document = asked(capsys, shop, "--schemas", SCHEMAS)

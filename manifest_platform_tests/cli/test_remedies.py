@@ -21,7 +21,7 @@ ITEM = Item(ItemKey("enriched", "1", "/landing/run=1"), (NEW,))
 
 
 def full(action: Action) -> Remedy:
-    """A remedy with every name that one may need."""
+    """A remedy with every name that a remedy may need."""
     return Remedy(action, "run=1", "full", "count", "events", date(2024, 5, 14), "runs")
 
 

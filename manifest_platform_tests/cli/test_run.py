@@ -152,7 +152,7 @@ def test_only_the_end_of_a_long_message_is_kept(shop: Shop, run: Any) -> None:
 
 @pytest.mark.parametrize("background", ["", "sleep 60 & "])
 def test_the_end_of_a_message_that_is_read_slowly_is_kept(background: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """As by a loaded machine, also where something in the background holds stderr open."""
+    """Simulates a loaded machine, also while a background process holds stderr open."""
     monkeypatch.setattr(program, "QUIET_SECONDS", 0.2)
     monkeypatch.setattr(program, "masked", lambda text: time.sleep(0.01) or text)
     running = program.Program(["sh", "-c", f"{background}seq 60 >&2"], {"PATH": os.environ["PATH"]})

@@ -18,7 +18,7 @@ class Terminal(io.StringIO):
 
 @pytest.fixture
 def screen(monkeypatch):
-    """Makes stdout and stderr a terminal of so many columns; what it gets."""
+    """Makes stdout and stderr a terminal of the given columns, and returns its output."""
 
     def make(columns: int) -> Terminal:
         terminal = Terminal()

@@ -18,7 +18,7 @@ CODES = {signal.SIGINT: 130, signal.SIGTERM: 143}
 
 @pytest.fixture
 def shell():
-    """As a shell in the foreground has it: tests may run in the background, where SIGINT is ignored."""
+    """Restores SIGINT as in a foreground shell. Tests may run in the background, where SIGINT is ignored."""
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
     yield
     signal.signal(signal.SIGINT, before)

@@ -26,7 +26,7 @@ MORE = [*RUNS, "run=2024-05-14-12-30-00", "run=2024-05-14-12-40-00"]
 
 @pytest.fixture
 def shop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Shop:
-    """One loaded, one that failed to load, one shredded, one whose shredding failed, one new."""
+    """Five items: loaded, failed to load, shredded, failed to shred, new."""
     shop = Shop(tmp_path)
     monkeypatch.setenv(config.VARIABLE, str(shop.file))
     shop.land(*MORE)

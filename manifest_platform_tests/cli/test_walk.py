@@ -47,7 +47,7 @@ def environment(monkeypatch: pytest.MonkeyPatch) -> Iterator[pytest.MonkeyPatch]
 
 
 class Walk:
-    """One shop, and copies of its manifest and its warehouse as they were at moments of the walk."""
+    """A shop, with copies of its manifest and its warehouse at moments of the walk."""
 
     def __init__(self, shop: Shop) -> None:
         self.shop = shop

@@ -531,6 +531,6 @@ def test_registries_are_those_of_the_schemas(write, registry: str, problem: str)
 
 
 def test_an_unknown_key_of_a_step_is_told(write) -> None:
-    """It ended in a KeyError."""
+    """This raised a KeyError before."""
     file = write(WHOLE.replace("    shred: {output", "    steps: [{name: audit, command: x}]\n    shred: {output"))
     assert "datasets.acme.steps.0.command: unknown key; allowed here:" in problems(file)

@@ -1,4 +1,4 @@
-"""Deployments: another one beside production has places of its own for all that it writes, by one setting."""
+"""Deployments: a setting gives a deployment beside production its own places for all that it writes."""
 
 from __future__ import annotations
 

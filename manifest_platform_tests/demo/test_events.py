@@ -131,7 +131,7 @@ def test_every_schema_occurs_and_every_entity_fits_its_own(events: list[Event]) 
 
 
 def assert_fits(value: Any, schema: dict[str, Any]) -> None:
-    """As much of JSON Schema as the demo's schemas use, without the bounds of numbers and texts."""
+    """Validates the part of JSON Schema that the demo's schemas use, without bounds of numbers and texts."""
     kinds = {dict: "object", list: "array", str: "string", bool: "boolean", int: "integer", float: "number"}
     kind = "null" if value is None else kinds[type(value)]
     allowed = [schema["type"]] if isinstance(schema["type"], str) else schema["type"]

@@ -36,7 +36,7 @@ def demo(*arguments: str) -> subprocess.CompletedProcess[str]:
 
 
 def demo_on(server: DynamoDbLocal) -> subprocess.CompletedProcess[str]:
-    """The demo on DynamoDB Local, on one that outlives it: its own goes, and the manifest with it, when the demo ends."""
+    """The demo on a DynamoDB Local that outlives it. The demo's own server ends with the demo, and so does its manifest."""
     code = (
         "import datetime, sys; from contextlib import nullcontext; from manifest_platform.demo import dynamodb, run;"
         "run.dynamodb_local = lambda log: nullcontext(dynamodb.DynamoDbLocal(sys.argv[1]));"
@@ -56,7 +56,7 @@ def ledger(home: Path) -> list[tuple[str, bool]]:
 def test_the_demo_tells_its_story_on_every_store_alike_and_leaves_nothing_after_clean(tmp_path, dynamodb):
     home = tmp_path / "demo"
     found = []
-    for tell in (lambda: demo("--day", str(DAY)), lambda: demo_on(dynamodb)):  # the second starts over what the first one left
+    for tell in (lambda: demo("--day", str(DAY)), lambda: demo_on(dynamodb)):  # the second replaces the first
         done = tell()
         assert done.returncode == 0, done.stdout + done.stderr
         check_story(done.stdout)
@@ -137,7 +137,7 @@ def warehouse(home: Path) -> dict[str, list[tuple]]:
 
 
 OF_ONE_RUN = ("applied_at", "bytes", "checksum", "listing")
-"""What a payload holds that differs from run to run: times, and what follows from times."""
+"""Fields of a payload that differ from run to run: times and values derived from times."""
 
 
 def histories(home: Path) -> list[str]:

@@ -12,7 +12,7 @@ from pathlib import Path
 REPOSITORY = Path(__file__).parents[2]
 UV = Path(sys.executable).with_name("uv")
 OURS = ("MANIFEST_PLATFORM_", "DAGSTER_", "PYSPARK_", "SPARK_", "PYTHON", "VIRTUAL_ENV", "UV_PROJECT")
-"""How variables begin that a user's shell would not have."""
+"""Prefixes of variables that a user's shell would not have."""
 
 
 def built(folder: Path) -> Path:

@@ -23,7 +23,7 @@ from manifest_platform_tests.installed.environments import Environment
 pytestmark = [pytest.mark.installed, pytest.mark.timeout(300)]
 
 CORE_CPU_S = 15
-"""What installing the core may cost a processor; that is how long it takes where nothing else runs."""
+"""The limit of processor time for installing the core, which equals the elapsed time on an idle machine."""
 NEEDS = re.compile(
     r"error: this needs [\w-]+(, [\w-]+)*, which (is|are) not installed:"
     r" pip install 'manifest-platform\[[\w,]+\]'; \[all\] has everything\n"

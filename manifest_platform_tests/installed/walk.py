@@ -32,7 +32,7 @@ GIVEN = {
     "unskip": [ITEM],
     "preview": ["landing"],
 }
-"""What commands are given that would do nothing with what is made up."""
+"""Arguments for commands that would do nothing with invented values."""
 
 
 def commands(command, context, path=()):
@@ -54,7 +54,7 @@ def made_up(command):
 
 
 def called(arguments):
-    """How a command line ends."""
+    """Runs a command line and returns its result."""
     out, err = io.StringIO(), io.StringIO()
     found = {"arguments": arguments}
     with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):

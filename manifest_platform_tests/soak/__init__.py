@@ -1,6 +1,6 @@
 """A long day, played: runs land, some corrupt, in bursts; every process is killed again and again; what is left is audited.
 
-    supervised   the processes that Dagster is made of, each started anew when it ends
+    supervised   the processes that Dagster is made of, each started again when it ends
     day          what happens: the producer, the operator, the killer
     audit        what must be true in the end: each event once, in order, no process left
     growth       what grew with the runs, and what housekeeping took away again

@@ -19,7 +19,7 @@ from manifest_platform_tests.soak.day import Day, Pace
 from manifest_platform_tests.soak.supervised import platform
 
 REST_S = 400
-"""How long all that landed may take to be loaded once nothing lands any more and nobody kills."""
+"""The time in which the backlog must be loaded after landing and kills have stopped."""
 SETTINGS = {
     "shred": {"bad_rows": {"max_count": 0, "max_share": 0.5}},
     "load": {"late": "quarantine"},
@@ -32,7 +32,7 @@ SETTINGS = {
 
 @dataclass
 class Played:
-    """What became of a day."""
+    """The result of a day."""
 
     runs: int
     wrong: list[str]
@@ -42,7 +42,7 @@ class Played:
 def play(
     home: Path, minutes: float, seed: int, pace: Pace | None = None, told: Callable[[str], object] = lambda line: None
 ) -> Played:
-    """Plays so many minutes of a day in a folder, lets it come to rest, audits it, and tidies up."""
+    """Plays the given number of minutes of a day in a folder, waits until it is idle, audits it, and cleans up."""
     shop = Shop(home / "shop", **SETTINGS)
     with platform(shop) as dagster:
         day = Day(dagster, pace or Pace(), random.Random(seed))

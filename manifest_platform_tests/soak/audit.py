@@ -36,7 +36,7 @@ def landed_events(shop: Shop) -> Counter[str]:
     """The ids of all events that landed."""
     files = (shop.home / "landing").glob("run=*/part-*.tsv")
     lines = (line.split("\t") for file in files for line in file.read_text().splitlines())
-    return Counter(fields[EVENT_ID] for fields in lines if len(fields) > EVENT_ID)  # what is not mended has lines of less
+    return Counter(fields[EVENT_ID] for fields in lines if len(fields) > EVENT_ID)  # corrupt lines have fewer fields
 
 
 def loaded_events(shop: Shop) -> Counter[str]:
@@ -55,7 +55,7 @@ def shown(home: str) -> set[str]:
 
 
 def unfinished(day: Day) -> Iterator[str]:
-    """What is still to be done of what landed."""
+    """The landed items that are not done yet."""
     names, loaded = set(day.landed), {name for name, _ in ledger(day.shop)}
     if missing := sorted(names - loaded):
         yield f"never loaded: {len(missing)} runs, {missing[:5]}"
@@ -89,7 +89,7 @@ def leaked(day: Day) -> list[str]:
 
 
 def waited(day: Day) -> dict[str, float]:
-    """How long runs waited from their marker to the warehouse, in seconds; those that were corrupt left out."""
+    """Seconds from each run's marker to the warehouse, without corrupt runs."""
     seconds = sorted(at - day.landed[name] for name, at in ledger(day.shop) if name in day.landed and name not in day.mended)
     if len(seconds) < 2:
         return {}

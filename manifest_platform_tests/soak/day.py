@@ -1,4 +1,4 @@
-"""What happens in a day: a producer that lands runs, an operator who mends what failed, and somebody who kills processes."""
+"""The actors of a day: a producer that lands runs, an operator who repairs failures, and a killer of processes."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ KINDS = ("code server", "webserver", "daemon", "run", "JVM")
 
 @dataclass(frozen=True)
 class Pace:
-    """How often things happen, in seconds; `burst`: runs that land at once."""
+    """The seconds between events of each kind. `burst`: the number of runs that land together."""
 
     land_s: float = 4
     corrupt_s: float = 120
@@ -47,7 +47,7 @@ class Day:
 
     @property
     def shop(self) -> Shop:
-        """Whose day it is."""
+        """The shop of this day."""
         return self.platform.shop
 
     def play(self, seconds: float) -> Iterator[float]:
@@ -96,7 +96,7 @@ class Day:
                 self.kills[kind] += 1
 
     def mend(self) -> None:
-        """The operator: what failed for its bad rows is landed anew and accepted, what failed else is resolved."""
+        """The operator lands items with bad rows again and accepts them, and resolves other failures."""
         with self.shop.open() as pipeline:
             for number in sorted(self.corrupt):
                 name = run_name(number)

@@ -48,7 +48,7 @@ def _size(place: Path) -> int:
 
 
 def compact(shop: Shop) -> None:
-    """Gives the space of rows that are gone back, so that sizes tell of what is there. Nothing may work meanwhile."""
+    """Frees the space of deleted rows, so that sizes count present rows only. Nothing may work meanwhile."""
     for file in [shop.home / "manifest.db", *(shop.home / "dagster").rglob("*.db")]:
         with closing(sqlite3.connect(file)) as store:
             store.execute("VACUUM")

@@ -1,4 +1,4 @@
-"""The processes that Dagster is made of, each in a session of its own and started anew when it ends, as a supervisor does."""
+"""The processes of Dagster, each in its own session and started again when it ends, as under a supervisor."""
 
 from __future__ import annotations
 
@@ -23,11 +23,13 @@ from manifest_platform_tests.pipeline.shop import REPOSITORY, Shop
 
 START_S = 90
 RESTART_S = 2.0
-"""What passes between the end of a process and its next start."""
+"""The time between the end of a process and its next start."""
 
 DEFAULT_SIGNALS = ["env", "--default-signal=INT,QUIT"]
-"""As a supervisor starts programs. A shell has these ignored in what it starts in the background, and Dagster does with SIGTERM
-what it does with SIGINT: a code server that was started so outlived being told to end."""
+"""Resets signals, as for a program that a supervisor starts.
+
+A shell ignores these signals in background programs. Dagster treats SIGTERM as SIGINT, so a code server that was started from a
+background shell survived SIGTERM."""
 
 
 @dataclass(frozen=True)
@@ -42,7 +44,7 @@ class Process:
 
     @property
     def works_on_a_run(self) -> bool:
-        """Whether it is a run's worker, or a JVM that one started."""
+        """True for a run's worker, or a JVM that a worker started."""
         return "spawn_main" in self.what or "java" in self.what.split(" ", 1)[0]
 
 
@@ -59,7 +61,7 @@ def processes() -> list[Process]:
 
 
 class Supervised:
-    """A program that is started anew when it ends, until it is stopped."""
+    """A program that is started again when it ends, until it is stopped."""
 
     def __init__(self, name: str, command: list[str], environment: dict[str, str], home: Path) -> None:
         self.name, self.sessions, self.starts = name, [], 0
@@ -100,7 +102,7 @@ class Supervised:
         return time.monotonic() - began
 
     def living(self) -> list[Process]:
-        """What lives of this start and of those before."""
+        """The living processes of this start and of earlier starts."""
         return [one for one in processes() if one.session in self.sessions]
 
     def end(self) -> None:

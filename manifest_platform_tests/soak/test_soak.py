@@ -1,4 +1,4 @@
-"""A minute of a long day, with everything in it: real programs, killed and started anew."""
+"""A minute of a long day with all its events: real programs, killed and started again."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """Advice that works: what a message tells a person to type is typed, exactly as it was told, and the state changes.
 
 Each Action of `manifest_platform.remedies` has at least one walk here, or `test_every_action` fails. To add one, write a test
-in the module of its subject (`test_items`, `test_windows`, `test_merged`, `test_store`), or in a new one in this folder:
+in the module of its subject (`test_items`, `test_windows`, `test_merged`, `test_store`), or in a new module in this folder:
 
     @pytest.mark.walks(Action.RESOLVE)
     def test_a_failed_item(shop: Shop, terminal: Terminal) -> None:

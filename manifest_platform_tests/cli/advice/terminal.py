@@ -17,11 +17,11 @@ from manifest_platform.remedies import Action
 
 PROGRAM = "manifest-platform"
 OPTIONS = ("--dataset", "--config")
-"""What a told command may have behind what makes it an action's."""
+"""Options that an advised command may have after the words that identify its action."""
 
 
 class Terminal:
-    """What a person sees and types. `told`: the last message. `followed`: the actions whose commands were typed."""
+    """The terminal of a person. `told`: the last message. `followed`: the actions whose commands were typed."""
 
     def __init__(self, capsys: pytest.CaptureFixture[str]) -> None:
         self._capsys = capsys
@@ -29,7 +29,7 @@ class Terminal:
         self.followed: set[Action] = set()
 
     def run(self, *arguments: str, code: int = 0) -> str:
-        """What a command line prints, on both channels; fails where its exit code is another."""
+        """Returns stdout and stderr of a command line. Fails if the exit code differs."""
         self._capsys.readouterr()
         ended = main(list(arguments))
         captured = self._capsys.readouterr()

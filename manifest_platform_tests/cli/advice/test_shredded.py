@@ -23,7 +23,7 @@ def shop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Shop:
 
 
 def work(shop: Shop, spark: Any) -> None:
-    """What `drain` does, with the session of all tests."""
+    """Runs `drain` with the Spark session that all tests share."""
     with shop.open() as pipeline:
         drained(pipeline, spark)
 
@@ -40,7 +40,7 @@ def spoil(shop: Shop, damage: str) -> dict[Path, bytes]:
 @pytest.mark.parametrize("damage", ["truncated"])
 @pytest.mark.walks(Action.ACCEPT)
 def test_a_run_that_is_corrupt_is_landed_anew_and_accepted(shop: Shop, spark: Any, terminal: Terminal, damage: str) -> None:
-    """It was advised to resolve it, and it failed again for ever."""
+    """Earlier advice, to resolve the item, led to the same failure each time."""
     shop.write(0, 1)
     good = spoil(shop, damage)
     with shop.open() as pipeline:

@@ -1,4 +1,4 @@
-"""Walks on a warehouse that is not what the manifest knows: set back, emptied, another one."""
+"""Walks on a warehouse that differs from the manifest: restored, emptied, or replaced by another warehouse."""
 
 from __future__ import annotations
 

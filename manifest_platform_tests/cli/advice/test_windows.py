@@ -73,7 +73,7 @@ def other_content(ward: Ward) -> str:
 
 @pytest.mark.walks(Action.KEEP)
 def test_other_content_of_a_window_is_acknowledged(ward: Ward, terminal: Terminal) -> None:
-    """It was told at every capture, each of which failed, and nothing but a full load helped."""
+    """Earlier, every capture failed with this report, and only a full load helped."""
     terminal.run("capture")
     name = other_content(ward)
     for _ in range(2):
@@ -151,7 +151,7 @@ def test_a_snapshot_is_begun_and_given_up(ward: Ward, terminal: Terminal) -> Non
 
 @pytest.mark.walks(Action.BEGIN_FULL_LOAD)
 def test_a_window_that_changes_a_type_comes_in_with_a_newer_snapshot(ward: Ward, terminal: Terminal) -> None:
-    """It was advised to resolve it, and it failed again for ever."""
+    """Earlier advice, to resolve the item, led to the same failure each time."""
     rows: Any = {PRODUCT: {"a": True}}
     changed = ("name__v", "boolean")
     with ward.open() as pipeline:
@@ -191,7 +191,7 @@ def test_a_window_that_was_shredded_with_a_wrong_type_is_shredded_again(ward: Wa
 
 
 def test_a_snapshot_that_is_older_than_what_is_loaded_is_not_advised(ward: Ward, terminal: Terminal) -> None:
-    """What waited longest was advised in every status: it would have put the tables back."""
+    """Earlier, every status advised the oldest waiting snapshot, which would have set the tables back."""
     with ward.open() as pipeline:
         land(pipeline, full("0000"), shredded=False)
         land(pipeline, full("0015"))
@@ -203,7 +203,7 @@ def test_a_snapshot_that_is_older_than_what_is_loaded_is_not_advised(ward: Ward,
 
 @pytest.mark.walks(Action.BEGIN_FULL_LOAD)
 def test_a_window_that_contradicts_itself_is_passed_by_a_newer_snapshot(ward: Ward, terminal: Terminal) -> None:
-    """It was advised to resolve it, and it failed again for ever."""
+    """Earlier advice, to resolve the item, led to the same failure each time."""
     with ward.open() as pipeline:
         started(pipeline, "0000", incr("0015"))
         contradict(pipeline, incr("0015").name)
@@ -232,7 +232,7 @@ def test_an_empty_snapshot_is_let_in_on_purpose(ward: Ward, terminal: Terminal) 
 
 @pytest.mark.walks(Action.ALLOW_SHRINK)
 def test_a_snapshot_that_shrinks_a_table_is_let_in_on_purpose(ward: Ward, terminal: Terminal) -> None:
-    """It is given up and not failed: the changes go on meanwhile."""
+    """The full load is given up and does not fail, so changes continue meanwhile."""
     with ward.open() as pipeline:
         land(pipeline, full("0000", {PRODUCT: {f"{n}": "1" for n in range(300)}}))
         begun(pipeline, "0000")
@@ -329,7 +329,7 @@ def test_a_window_behind_a_snapshot_that_the_manifest_forgot_comes_in_with_a_ful
 def test_a_full_load_in_an_epoch_that_was_used_is_given_up_and_begun_again(
     behind: Ward, terminal: Terminal, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It was begun while the warehouse could not be asked. To resolve it was advised, and it failed again in the same epoch."""
+    """The full load was begun while the warehouse was unavailable. Earlier advice, to resolve it, failed again in its epoch."""
     with behind.open() as pipeline:
         land(pipeline, full("0045"))
     with monkeypatch.context() as unreachable:
