@@ -79,7 +79,7 @@ def warn_of(report: DiscoveryReport, pipeline: Pipeline, as_typed: Typed) -> Non
             " replace the links by the files, or skip the directory"
         )
     if report.unparseable:
-        warn(f"warning: in {root}, ignored: {left_alone(pipeline, report.unparseable)}")
+        warn(f"warning: in {root}, left alone: {left_alone(pipeline, report.unparseable)}")
 
 
 def report_document(report: DiscoveryReport) -> dict[str, Any]:

@@ -68,7 +68,7 @@ def accept_(
     """Accepts the warehouse with its current rows: nothing is loaded again, and new items are added to these rows.
 
     Use it after the warehouse was replaced on purpose. Exit code 3 if a full load is needed before new items can be loaded, 4
-    if the warehouse is the one that the manifest knows.
+    if the manifest knows the warehouse already.
     """
     with open_pipeline(context, author=operator()) as pipeline, ending_well("it may be run again"):
         found = list(accept(pipeline, reason))
@@ -85,7 +85,7 @@ def accept_(
                 say(f"{one.feed}: the snapshot of {one.lost} is not in the warehouse, and changes wait for a full load")
                 say(f"next: {as_typed(Remedy(Action.BEGIN_FULL_LOAD))}")
         if not found:
-            say("nothing to accept: the warehouse is the one that the manifest knows")
+            say("nothing to accept: the manifest knows this warehouse")
     if not found:
         return Exit.NOTHING
     return Exit.BLOCKED if any(one.lost for one in found) else Exit.DONE

@@ -71,7 +71,7 @@ def read(file: Path, documents: Sequence[Any]) -> ComponentFile | None:
             f"attributes.config: cannot be combined with {', '.join(attributes)}; allowed beside it: datasets, translation"
         )
     if not isinstance(config, str):
-        raise NotOne(f"attributes.config: {config!r}: allowed: the path of a configuration file, relative to this one")
+        raise NotOne(f"attributes.config: {config!r}: allowed: the path of a configuration file, relative to this file")
     if datasets is not None and not (isinstance(datasets, list) and datasets and all(isinstance(one, str) for one in datasets)):
         raise NotOne(f"attributes.datasets: {datasets!r}: allowed beside config: names of its datasets, such as [acme]")
     return ComponentFile(Path(os.path.normpath(file.parent / config)), tuple(datasets) if datasets else None, {}, base, number)

@@ -77,7 +77,7 @@ class LeaseConfig(Settings):
         8,
         ge=1,
         le=20,
-        description="attempts that may end with a crash before a person must decide; the last one works on the item alone",
+        description="attempts that may end with a crash before a person must decide; the last attempt works on the item alone",
     )
 
 

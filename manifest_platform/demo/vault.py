@@ -131,7 +131,7 @@ def _go_through_the_day(vault: FakeVault, times: Day) -> None:
     say(f"Meanwhile, a person opens a file of {broken} with a spreadsheet program, and saves it.")
     file, original = _spoil(broken)
     say(
-        "The drain stops at the missing window. If it loaded later windows first, the missing one would overwrite newer rows"
+        "The drain stops at the missing window. If it loaded later windows first, the missing window would overwrite newer rows"
         " when it arrives."
     )
     type_("manifest-platform drain", Exit.BLOCKED)

@@ -127,8 +127,9 @@ def _reason(pipeline: Pipeline, warehouse: Warehouse, feed: str, record: str) ->
     entry = warehouse.entry_of(record) if record else None
     if entry is None:
         reason = (
-            f"the warehouse at {place} has no load of feed {feed}, and {loaded}: it was emptied or is another one. If the place"
-            " is wrong, correct `warehouse` in the configuration. If it was emptied, load again what it lacks"
+            f"the warehouse at {place} has no load of feed {feed}, and {loaded}: it was emptied or is a different"
+            " warehouse. If the place is wrong, correct `warehouse` in the configuration. If it was emptied,"
+            " load again what it lacks"
         )
         return reason, Action.RECONCILE
     applied = f"{entry.applied_at:%Y-%m-%d %H:%M:%S %Z}"
@@ -138,8 +139,9 @@ def _reason(pipeline: Pipeline, warehouse: Warehouse, feed: str, record: str) ->
     except UnknownItem:
         if not pipeline.source.holds(key.id):
             reason = (
-                f"the warehouse at {place} is another one: its newest load of feed {feed}, {entry.item} of {applied}, was never"
-                " made by this manifest. Correct `warehouse` in the configuration, or accept this warehouse on purpose"
+                f"the warehouse at {place} is a different warehouse: its newest load of feed {feed}, {entry.item} of {applied},"
+                " was never made by this manifest. Correct `warehouse` in the configuration, or accept this warehouse"
+                " on purpose"
             )
             return reason, Action.ACCEPT_WAREHOUSE
         reason = (

@@ -64,7 +64,7 @@ def test_the_demo_tells_its_story_on_every_store_alike_and_leaves_nothing_after_
         check_tables(home)
         store_made = f"$ manifest-platform store create\nDynamoDB table {run.TABLE} in " in done.stdout
         found.append((store_made, warehouse(home), histories(home)))
-        assert f"in {home}/landing/enriched, ignored: {shop.stray(DAY)}: not a run name" in done.stderr
+        assert f"in {home}/landing/enriched, left alone: {shop.stray(DAY)}: not a run name" in done.stderr
         advice = done.stdout.split("Try these commands next")[1]
         commands = (
             (" demo ", "manifest.store:")

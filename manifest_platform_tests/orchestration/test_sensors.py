@@ -256,7 +256,7 @@ def test_an_emptied_warehouse_is_reported_even_without_new_items(shredded: Dagst
     assert _asked(noticed).work.startswith(f"report the block of {FEED}: "), "one run, which fails"
     [evaluation] = _evaluations(noticed)
     assert not evaluation.passed
-    assert "it was emptied or is another one" in str(evaluation.description)
+    assert "it was emptied or is a different warehouse" in str(evaluation.description)
     assert "manifest-platform warehouse reconcile" in str(evaluation.description)
     assert not shredded.drain().success
     told = shredded.tick(noticed.cursor)

@@ -94,7 +94,7 @@ def _ahead(clock: str | None, now: datetime) -> timedelta:
         raise WrongUse(f"--clock {clock}: write a time such as 2026-01-31T12:00 (UTC) or 2026-01-31T12:00+09:00") from error
     time = time if time.tzinfo else time.replace(tzinfo=UTC)
     if time < now:
-        raise WrongUse(f"--clock {clock} is in the past: it is {moment(now)}; records must not be older than earlier ones")
+        raise WrongUse(f"--clock {clock} is in the past: it is {moment(now)}; records must not be older than earlier records")
     return time - now
 
 

@@ -84,7 +84,7 @@ def test_where_a_snapshot_is_lost_a_full_load_is_begun(ward: Ward, terminal: Ter
         file.unlink()
     with ward.open() as pipeline:
         land(pipeline, incr("0030"))
-    assert "it was emptied or is another one" in " ".join(terminal.run("drain", code=3).split())
+    assert "it was emptied or is a different warehouse" in " ".join(terminal.run("drain", code=3).split())
     assert "the snapshot of" in terminal.run("warehouse", "reconcile", "--dry-run", code=3)
     terminal.run("drain", code=3)
     assert "the snapshot of" in terminal.follow(Action.RECONCILE, code=3)
