@@ -6,6 +6,9 @@ a load that is out of order, repeated, or sent by a replaced worker, whatever th
 
 Rows are loaded in one of three ways. They are appended; or rows are deleted by key, then upserted by key; or a snapshot's
 tables replace the old tables by renaming, so that readers see either the old rows or the new rows.
+
+Two words of the parameters. `believed`: the id of the attempt that the manifest believes was applied last on the feed (see
+`rules`). Serving epochs: the epochs whose rows are current, because no later snapshot has replaced them.
 """
 
 from __future__ import annotations
@@ -79,7 +82,7 @@ _T = TypeVar("_T")
 
 @dataclass(frozen=True)
 class Applied:
-    """The load was just committed. `told`: sentences on anything unusual about it."""
+    """The load was just committed. `told`: messages for people about anything unusual in it."""
 
     entry: LedgerEntry
     told: tuple[str, ...] = ()
@@ -120,17 +123,19 @@ class Warehouse:
             self._engine.execute("SELECT 1")
 
     def prepare(self, feed: str) -> None:
-        """Creates the ledger, the fence and the feed's row in it, if absent. Every other method does so at first use."""
+        """Creates the ledger, the fence and the feed's row in the fence, if absent. Methods that write do so at first use."""
         if feed not in self._prepared:
             self._patiently(lambda: self._create_control_tables(feed))
             self._prepared.add(feed)
 
     def raise_fence(self, feed: str, token: int, epoch: int, believed: str | None = None) -> None:
-        """Refuses commits of older tokens and epochs from now on. The ledger's later answers are final for them. Idempotent.
+        """Refuses commits of older tokens and epochs from now on. Idempotent.
+
+        After this call, an older worker can no longer commit, so the ledger's answer about its load is final.
 
         Raises Fenced if the fence holds a newer token or epoch. Raises Unavailable if an older worker's transaction stays open
-        for longer than the engine waits. Raises Unbelieved, without creating anything, if there is no fence but a record is
-        `believed`.
+        for longer than the engine waits. Raises Unbelieved, without creating anything, if the warehouse has no fence although
+        the manifest has a `believed` record.
         """
         self._require_fence(feed, believed)
         self.prepare(feed)
@@ -166,18 +171,18 @@ class Warehouse:
     def _require_fence(self, feed: str, believed: str | None) -> None:
         """Raises Unbelieved, before anything is created, if a warehouse without a fence should hold a believed record.
 
-        The path may be mistyped, or the warehouse deleted. Once a table was created there, it would look like the right
-        warehouse.
+        The path may be mistyped, or the warehouse deleted. If tables were created there first, the wrong warehouse would look
+        like the right one.
         """
         if believed and feed not in self._prepared and feed not in self.fence_records():
             raise Unbelieved(feed, self._fence.where(feed), believed, "")
 
     def ledger(self, feed: str, since_epoch: int, after: str = "") -> Iterator[LedgerEntry]:
-        """Yields the newest serving entry of each of a feed's items beyond a position, ordered by position."""
+        """Yields the newest entry in serving epochs of each of a feed's items after a position, ordered by position."""
         return self._ledger.newest(feed, since_epoch, after) if self._engine.exists() else iter(())
 
     def applied_rows(self, feed: str, since_epoch: int) -> dict[str, int]:
-        """Returns the rows that a feed's items brought to each table, by the ledger, in serving epochs. Writes nothing."""
+        """Returns the number of rows that a feed's items brought to each table in serving epochs, by the ledger."""
         return self._ledger.sums(feed, since_epoch) if self._engine.exists() else {}
 
     def apply(self, load: Load) -> Applied | AlreadyApplied:

@@ -30,7 +30,7 @@ _FENCE = {
     "record": "string",
 }
 _RECORD = """coalesce("record", '')"""
-"""A fence row that a release before the chain of records created names no record until the next load."""
+"""The column `record`, with NULL as an empty text: rows of releases without this column have NULL until the next load."""
 _LEDGER_PAGE = 1000
 
 _LEDGER = {
@@ -47,9 +47,9 @@ _LEDGER = {
     "applied_at": "timestamp",
 }
 _VERSION = {"version": "bigint"}
-"""The version of a fence or ledger row's form; release 0.1.0 wrote none."""
+"""The version of the form of a fence or ledger row (see `releases`); release 0.1.0 wrote none."""
 _RELEASE = {"release": "string"}
-"""The first release that writes fences of this form, for messages of older releases: the newest row names the one to use."""
+"""The first release that writes fence rows of this form. An older release names it in its message."""
 _LEDGER_NAMES = ", ".join(f'"{name}"' for name in _LEDGER)
 _TABLES = {"dataset": "string", "table": "string", "feed": "string", "mode": "string"}
 _RETIRED = {"dataset": "string", "table": "string", "column": "string", "item": "string", "retired_at": "timestamp"}
@@ -274,7 +274,7 @@ class Ledger:
         return _entry(found[0]) if found else None
 
     def in_epoch(self, load: Load, full: Full) -> tuple[str, int] | None:
-        """Returns an item of the snapshot's own or a covered feed, with its epoch, that was loaded in this epoch or later."""
+        """Returns any item that was loaded in the snapshot's epoch or later, on its own or a covered feed, and its epoch."""
         feeds = [load.feed, *full.covers]
         marks = ", ".join("?" for _ in feeds)
         found = self._query(
@@ -345,7 +345,7 @@ class RetiredEntry:
 
 
 class KnownTables:
-    """The feeds and modes of each data table of a dataset: a snapshot empties tables that it lacks, but no other feed's."""
+    """The feeds and modes of each data table of a dataset. They show which tables a snapshot empties because it lacks them."""
 
     def __init__(self, engine: Engine, dataset: str) -> None:
         self._engine, self._dataset = engine, dataset
@@ -375,7 +375,10 @@ class KnownTables:
         self.forget()
 
     def emptied_by(self, full: Full, feed: str, listing: Listing) -> list[str]:
-        """Returns the tables that a snapshot empties because its listing lacks them. `feed`: the snapshot's own feed."""
+        """Returns the tables that a snapshot empties because its listing lacks them. `feed`: the snapshot's own feed.
+
+        These are tables that this feed or a covered feed loads. Appended tables, and those that `full.keeps` names, stay.
+        """
         known = self.read()
         mine = {one.table for one in known if one.feed in (feed, *full.covers)}
         kept = {one.table for one in known if one.mode == "append"} | {table.name for table in listing.tables} | {BAD_TABLE}

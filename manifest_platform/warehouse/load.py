@@ -51,8 +51,11 @@ class Load:
     """A shredded directory to apply, and the authority to apply it.
 
     `position`: the item's place in its feed; the bytewise order of these texts is the logical order. `epoch`, `token`: those of
-    the item's claim. `serving_epoch`: ledger entries of earlier epochs no longer count. `late`: the item is behind the feed's
-    newest item and is appended anyway. `full`: the load is a snapshot; its epoch must be new, and its position does not matter.
+    the item's claim. `serving_epoch`: the first epoch whose rows are current for the feed. Ledger entries of earlier epochs no
+    longer count, because a snapshot has replaced their rows.
+
+    `late`: the item is behind the feed's newest item and is appended anyway.
+    `full`: the load is a snapshot; its epoch must be new, and its position does not matter.
     `believed`: the record id that the manifest believes was applied last on the feed, empty before the first load; None without
     such a chain. `snapshots`: the feed whose snapshots contain this feed's items; the load is refused on top of a snapshot that
     is newer than its `serving_epoch`. `overlaps`: a text that names what the directory's time overlaps; then rows of appended

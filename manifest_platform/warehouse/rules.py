@@ -3,10 +3,10 @@
 The conditions of the apply protocol are data and pure functions here. `control` translates a Move to SQL. The tests' model
 checker evaluates the same Move and calls the same `refusals`, so that it explores the protocol that runs.
 
-The chain: the fence names the record that it applied last, each ledger entry names its own record, and the manifest names the
-record that it believes was applied last. A load passes only if the fence's record is the believed record. A warehouse that was
-set back, or is another database, lacks the believed record, so nothing is ever loaded on top of it. A manifest that was set
-back learns the fence's record.
+The chain of records: A record here is the id of an attempt. The fence names the record that was applied last, each ledger entry
+names its own record, and the manifest names the record that it believes was applied last. A load passes only if the fence's
+record is the believed record. A warehouse that was set back (restored from a backup), or is another database, lacks the
+believed record, so nothing is loaded on top of it. A manifest that was set back learns the fence's record.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ class LedgerAnswers(Protocol):
         ...
 
     def in_epoch(self, load: Load, full: Full) -> tuple[str, int] | None:
-        """Returns an item of the snapshot's own or a covered feed, with its epoch, that was loaded in this epoch or later."""
+        """Returns any item that was loaded in the snapshot's epoch or later, on its own or a covered feed, and its epoch."""
         ...
 
     def beyond(self, feed: str, epoch: int) -> tuple[str, int] | None:
@@ -121,7 +121,7 @@ def lift(token: int, epoch: int) -> Move:
 
 
 def lifts(load: Load, full: Full) -> Moves:
-    """Raises the fences of all feeds to a snapshot's epoch, and its own to the token too, before the snapshot is built."""
+    """Raises the fences of all feeds to a snapshot's epoch, and that of its own feed also to its token."""
     return [*((feed, lift_other(load)) for feed in other_feeds(load, full)), (load.feed, lift(load.token, load.epoch))]
 
 
@@ -135,7 +135,7 @@ def moves(load: Load) -> Moves:
 
 
 def passing(load: Load) -> Move:
-    """Moves the fence to a load. A late load leaves `applied` unchanged."""
+    """Moves the fence to the position and the record of a load. A late load leaves the position unchanged."""
     changes, conditions = lift(load.token, load.epoch)
     if not load.late:
         changes += (Change("applied", load.position),)
@@ -146,7 +146,7 @@ def passing(load: Load) -> Move:
 
 
 def snapshot_passing(load: Load) -> Move:
-    """Moves a snapshot's own fence. Snapshots are ordered by epoch, so an older snapshot may be loaded again."""
+    """Moves the fence of a snapshot's own feed. Its position sets no condition, so an older snapshot may be loaded again."""
     changes, conditions = lift(load.token, load.epoch)
     return Move((*changes, Change("applied", load.position, at_least=True), Change("record", load.record_id)), conditions)
 
@@ -157,7 +157,7 @@ def lift_other(load: Load) -> Move:
 
 
 def covered(load: Load, full: Full) -> Move:
-    """Moves the fence of a feed that a snapshot covers, in the snapshot's transaction: its rows are now the snapshot's."""
+    """Moves the fence of a feed that a snapshot covers to the snapshot's boundary, in the snapshot's transaction."""
     changes, conditions = lift_other(load)
     return Move((*changes, Change("applied", full.boundary), Change("record", load.record_id)), conditions)
 
@@ -168,7 +168,7 @@ def other_feeds(load: Load, full: Full) -> list[str]:
 
 
 def is_held_back(load: Load, ledger: LedgerAnswers) -> bool:
-    """True if the ledger stops a transaction whose moves succeeded. For a snapshot, any entry of its epoch does."""
+    """True if the ledger stops a transaction whose moves succeeded. A snapshot is stopped by any entry of its epoch."""
     if load.full:
         return ledger.in_epoch(load, load.full) is not None
     if ledger.has(load.feed, load.item, load.serving_epoch):

@@ -54,7 +54,7 @@ class Room:
 
 
 def is_passing(table: str) -> bool:
-    """True if a name is that of a temporary table of a full load, which holds nobody's data."""
+    """True if a name is that of a temporary table of a full load, which may be dropped unless a full load is running."""
     return bool(_PASSING.fullmatch(table))
 
 

@@ -1,4 +1,6 @@
-"""The contract of an engine: everything that differs by engine, and nothing of the apply protocol; and a guarded transaction.
+"""The contract of an engine: everything that differs by engine, and nothing of the apply protocol.
+
+Belongs here also: Transaction, which refuses statements that would commit on some engines.
 
 A plug-in of the entry point group `manifest_platform.engines` is a subclass of EngineSettings, which opens a subclass of
 Engine. `warehouse.kind` in the configuration is the name of the entry point.
@@ -142,7 +144,7 @@ class Engine(ABC):
     def columns(self, schema: str) -> dict[str, dict[str, str]]:
         """Returns the logical type of every column of a schema, by table and column; an unknown type unchanged.
 
-        Empty for a schema that does not exist, and for a reader that finds no warehouse.
+        Empty for a schema that does not exist, and with `read_only` also for a warehouse that does not exist.
         """
 
     @abstractmethod
@@ -173,7 +175,7 @@ class Engine(ABC):
         return f"json_each({column})"
 
     def exists(self) -> bool:
-        """True if a database exists, so that a question does not create it."""
+        """True if the database exists. Methods that only read ask this first, because connecting may create it."""
         return True
 
     @abstractmethod
@@ -210,7 +212,7 @@ class Transaction:
         return self._engine.execute(sql, parameters)
 
     def rename(self, sql: str) -> None:
-        """Runs a rename of a table, by which a snapshot's tables all appear together; refuses any other statement."""
+        """Renames a table; refuses any other statement. Readers see all renames of a snapshot's tables together at COMMIT."""
         refuse_but_rename(sql)
         self._engine.execute(sql)
 
