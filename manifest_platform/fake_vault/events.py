@@ -116,9 +116,9 @@ Event = Written | Deleted | Reshaped
 
 @dataclass(frozen=True)
 class Changes:
-    """The changes of a window: by extract, the rows that changed, as they are at its end, and the deleted rows.
+    """The changes of a window, by extract: the changed rows, as they are at its end, and the deleted rows.
 
-    Each has its last event, with its time. A row that was deleted and created again is in both.
+    Each row has its last event, with the time. A row that was deleted and created again is in both.
     """
 
     written: dict[str, dict[Key, Written]]

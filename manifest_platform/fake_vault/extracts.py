@@ -1,4 +1,4 @@
-"""The extracts of the simulated vault: their columns, and values that are hard to copy.
+"""The extracts of the simulated vault: their columns, and values that careless readers change.
 
 This module holds shapes and vocabulary. `writer` and `simulation` change the rows.
 """

@@ -1,4 +1,4 @@
-"""The inventor of a simulated vault's history: rows that are created, changed and deleted, with values that are hard to copy.
+"""The inventor of a simulated vault's history: rows that are created, changed and deleted, some with unusual values.
 
 This module draws events and values at random. `simulation` decides when.
 """

@@ -48,7 +48,10 @@ class Asked:
 
 
 def asked(instance: dg.DagsterInstance, job: str, work: str | None, cursor: Asked, now: datetime) -> tuple[str | None, Asked]:
-    """Returns the reason not to request a run (None to request it), and the next cursor. `work`: None if there is none."""
+    """Returns the reason not to request a run, None if it should be requested, and the next cursor.
+
+    `work`: a text that changes with the waiting work; None if nothing waits.
+    """
     if not work:
         return "nothing to do", cursor
     if instance.get_runs_count(dg.RunsFilter(job_name=job, statuses=UNFINISHED)):

@@ -64,7 +64,7 @@ Evaluation = tuple[str, str | None, Callable[[], dg.AssetCheckEvaluation]]
 def evaluations(
     pipeline: Pipeline, names: Names, now: datetime, verdict: Callable[[str], Verdict], refused: Mapping[str, Broken]
 ) -> Iterator[Evaluation]:
-    """Yields the checks that people must see without asking: blocked feeds, lag, the source's own checks, needed full loads."""
+    """Yields the checks that the listing sensor evaluates: blocked feeds, lag, the source's checks, needed full loads."""
     source = pipeline.source
     for feed in pipeline.feeds:
         block = Block.of(pipeline, feed, verdict(feed), refused.get(feed))

@@ -62,7 +62,7 @@ def work_waiting(
     """Returns the work that a drain of some feeds (default: all) could do now, None if there is none.
 
     The text changes whenever new work appears. A failed item is no work, because it waits for a person. The item of a dead
-    worker is work once its lease has expired. A retried item stays the same work however its history grows, so that during an
+    worker is work once its lease has expired. A retried item remains the same work, so that during an
     outage the pauses between requests become longer. `reading`: reads of this tick to reuse.
     """
     seen = reading or Reading(pipeline)
@@ -95,7 +95,10 @@ def _work(application: str, item: Item) -> str:
 
 
 def _untold(pipeline: Pipeline, instance: dg.DagsterInstance, job: str, feeds: Sequence[str], reading: Reading) -> str | None:
-    """Returns the blocks that no drain has reported, as work for one, whose failure shows them; None if there are none."""
+    """Returns the blocks that no drain has reported, as work for a drain; None if there are none.
+
+    The drain reports them by its own failure.
+    """
     found = [Block.of(pipeline, feed, reading.load(feed), reading.broken.get(feed)) for feed in feeds]
     return (
         "; ".join(f"report the block of {one.feed}: {one.cause}" for one in found if one and not one.was_told(instance, job))
@@ -123,7 +126,7 @@ _kept: dict[tuple[str | None, str], tuple[Config, int, Pipeline]] = {}
 
 
 def _pipeline(config_file: str | None, dataset: str) -> Pipeline:
-    """Returns the sensor's pipeline, cached between ticks: what its manifest has confirmed once costs no further request.
+    """Returns the sensor's pipeline, cached between ticks: its manifest does not ask the store again for confirmed facts.
 
     Another configuration, or another file in place of the manifest's, makes a new pipeline.
     """

@@ -187,7 +187,7 @@ def merge_waiting(merging: Merging, idle: Mapping[str, str] | None = None) -> Wa
 def merged_outside(
     merging: Merging, names: Names, instance: dg.DagsterInstance, told: str
 ) -> tuple[list[dg.AssetMaterialization], str]:
-    """Returns events for merges done outside Dagster since the last reported job, and the job that is the last reported now."""
+    """Returns events for merges that were done outside Dagster since the last reported job, and the new last reported job."""
     if [_ended(one) for one in merging.inventory.log(1)] in ([], [told]):
         return [], told
     log = merging.inventory.log(MIRRORED_A_TICK)

@@ -1,7 +1,8 @@
-"""Synchronization of a feed with Dagster: a bounded recent part, of which a tick reads only what is new or may have changed.
+"""Synchronization of a feed with Dagster, which shows a bounded number of the newest items.
 
-This module decides which partitions appear and disappear, and reports work that was done outside Dagster. The manifest stays
-the index. A tick that compared everything read 100,000 partitions each time.
+This module decides which partitions appear and disappear, and reports work that was done outside Dagster. A tick reads only
+items that are new or may have changed. An earlier version compared everything, and read 100,000 partitions in each tick. The
+manifest remains the full list of items.
 """
 
 from __future__ import annotations

@@ -328,8 +328,8 @@ def complete_directories(
     `seconds` ago, saw the same checksum and the files were not written since. A local disk shows the time of each change. S3
     shows it reliably after `LONG_AGO`. A directory without files is complete by the same rules.
 
-    `now` and the looks use the storage's clock, as in `Found`, so that a worker with a wrong clock registers nothing too early
-    and nothing never. A file time in the future, which a copy may have, is ignored.
+    `now` and the looks use the storage's clock, as in `Found`, so that a worker with a wrong clock neither registers
+    a directory too early nor misses one. A file time in the future, which a copy may have, is ignored.
     """
     if isinstance(completeness, Marker):
         return [run for run in runs if run.marker], {}

@@ -219,7 +219,7 @@ class Source(ABC):
         return self.time(landed.key.name)
 
     def covers_upto(self, name: str) -> datetime | None:
-        """Returns the time up to which a directory, according to its name, holds all data: the stop of a window."""
+        """Returns the time up to which a directory holds all data, as its name tells: such as the stop of a window."""
         return self.time(name)
 
     @abstractmethod

@@ -1,4 +1,4 @@
-"""Windows of time: files below a landing root that are placed by when they were written, as Snowplow's S3 loader does.
+"""Windows of time: files that are placed by the time when they were written, as Snowplow's S3 loader places them.
 
 This module lists windows and divides each into items. A window becomes an item once it is over and has settled. Files that come
 later become an item of their own (`-late-1`), so that a loaded item never changes. An item holds the files of its window that
@@ -309,8 +309,8 @@ class Registered:
 def divide(whole: LandedDirectory, window: Window, registered: Sequence[Registered], root_uri: str) -> list[LandedDirectory]:
     """Divides the current files of a window into its registered items and, if files came since, a new late item.
 
-    If a registered item has changed, the files that came since may be rewritten files of its own; loading them would double
-    its rows. Then they count as part of the last item. So that item differs from its registered content, which is reported.
+    If a registered item has changed, the new files may be rewritten files of that item, and loading them would double its
+    rows. They then count as part of the last item. That item now differs from its registered content, which is reported.
     """
     items = sorted(registered, key=lambda one: one.late)
     own = [one.stretch.of(whole, Window(window.start, window.unit, one.late), root_uri) for one in items]

@@ -3,9 +3,9 @@
 An enriched event is one line of exactly 131 tab-separated fields without quoting; an empty field is null. Names, order, types
 and lengths are those of the table in Snowplow's analytics SDKs, and of `atomic/jsonschema/1-0-0`.
 
-Lines are cut at tabs and newlines over the whole buffer at once, and each column is cast in one call. Only a column with a
-value that does not fit is halved until that value is found. All rows keep their position here: the shredder leaves out the bad
-ones.
+Lines are cut at tabs and newlines over the whole buffer together, and each column is cast in one call. If a value does not fit
+its column, the column is halved repeatedly until the value is found. Rows keep their positions here: the shredder removes the
+bad rows.
 """
 
 from __future__ import annotations

@@ -86,7 +86,7 @@ class _Bucket:
 
 
 class Budget:
-    """The number of schemas that a task may ask the registries for without finding them.
+    """The number of missing schemas that a task may ask the registries for.
 
     Anybody can send lines, and a line may name thousands of invented schemas. A line that names a missing schema is bad in any
     case. So a schema that is not asked for makes rows bad, but loses no data: an operator raises the limit and shreds again.

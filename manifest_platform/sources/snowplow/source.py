@@ -104,7 +104,7 @@ def read_run(uri: str, completeness: Marker | Settle = SUCCESS) -> LandedDirecto
 
 
 def _stretch(landed: Landed) -> Stretch:
-    """Returns the interval of writing times whose files belong to an item."""
+    """Returns the interval of an item: the files that were written in this interval belong to the item."""
     after, upto = (datetime.fromisoformat(text) if text else None for text in (landed.after, landed.upto))
     return Stretch(after, upto)
 

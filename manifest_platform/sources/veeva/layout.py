@@ -4,10 +4,10 @@
     <root>/vault=<id>/log/date=YYYY-MM-DD/           a day's logs, by their stop time: the day after
     <root>/vault=<id>/full/date=YYYY-MM-DD/          a snapshot, by its stop time
 
-Times are UTC. Logs and snapshots that do not stop at midnight are named `date=YYYY-MM-DDTHHMM`. So the name follows from the
-feed and the stop time, and they follow from the name. Windows that others land may be named `date=YYYYMMDD` or
-`date=YYYYMMDDTHHMM`. Such a name is kept, and means the same window; if a window is landed under both names, one is registered
-and the other is reported.
+Times are UTC. Logs and snapshots that do not stop at midnight are named `date=YYYY-MM-DDTHHMM`. The feed and the stop time
+determine the name, and the name determines them. Windows that others land may also be named `date=YYYYMMDD` or
+`date=YYYYMMDDTHHMM`. Such a name means the same window, and the item keeps it. If a window is landed under both names, one is
+registered and the other is reported.
 
 A directory holds the tree of an archive, complete by marker or by settling, or an `attempt=…` folder for each attempt of the
 producer. Only the producer uses these; an attempt that was never registered is orphaned.

@@ -1,7 +1,7 @@
 """The producer: a capture downloads, verifies, writes and registers what Vault has published and the manifest does not know.
 
-A window is registered only after all of it is verified and written, in a folder of this attempt. What an attempt leaves without
-registering it is orphaned, and never read. The producer takes no lease and does not depend on the progress of other steps: it
+A window is registered only after all of it is verified and written, in a folder of this attempt. Files of an attempt that was
+not registered are orphaned, and never read. The producer takes no lease and does not depend on the progress of other steps: it
 works while consumers are stopped, and several producers may run concurrently.
 """
 
@@ -90,16 +90,16 @@ def capture(
     insist: bool = True,
     keep_unnamed: bool = False,
 ) -> Iterator[CaptureEvent]:
-    """Captures what Vault has of some feeds and the manifest does not know. Yields events, the last a CaptureReport.
+    """Captures the windows of some feeds that the manifest does not know. Yields events; the last is a CaptureReport.
 
     Each window is registered by itself, the oldest of a feed first, so that a capture that ends early keeps its results. Of
     snapshots only the newest is captured. `names`: only these windows, as `full/date=2026-01-01`, older snapshots included.
     `now`: the time, UTC. `insist`: try even a login that Vault refused within the last day; not for schedules, because every
     try brings the user closer to being locked out. `keep_unnamed`: keeps files that an archive's manifest does not name.
 
-    A window or a list that Vault fails to give does not stop the others. After several failures in a row the feed ends early,
-    and if Vault or the landing place cannot be reached, the whole capture; the report says why. Raises LoginRefused if there is
-    no session, ValueError for a name that is not a window's, and the errors of the manifest.
+    A window or a list that Vault fails to give does not stop the others. After several failures in a row, the feed ends early.
+    If Vault or the landing place cannot be reached, the whole capture ends early. The report says why. Raises LoginRefused if
+    there is no session, ValueError for a name that is not a window's, and the errors of the manifest.
     """
     run = _Run(vault, manifest, root, vault_id, None if names is None else _window_names(names), limits, keep_unnamed)
     unavailable: str | None = None
