@@ -60,7 +60,7 @@ def test_another_warehouse_is_taken_on_purpose(
     terminal.follow(Action.ACCEPT_WAREHOUSE, TEXT="the other team's, now ours")
     terminal.run("drain")
     assert shop.seen.runs == run_names(0, 2)
-    assert "the one that the manifest knows" in terminal.run("warehouse", "accept", "--reason", "again", code=4)
+    assert "the manifest knows this warehouse" in terminal.run("warehouse", "accept", "--reason", "again", code=4)
 
 
 @pytest.fixture
