@@ -337,10 +337,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _collect_less_garbage(ends_with_it: bool) -> None:
-    """Lets Python's garbage collector run less often: it took a quarter of the time of `status`, and imports leave no garbage.
+    """Makes Python's garbage collector run less often: it took a quarter of the time of `status`.
 
-    `ends_with_it`: also skips the collection at the exit of the process. A process that used a warehouse does not skip it,
-    because DuckDB reports every frozen object as a leak.
+    Imports leave no garbage. `ends_with_it`: also skips the collection at the exit of the process. A process that used
+    a warehouse does not skip it, because DuckDB reports every frozen object as a leak.
     """
     gc.set_threshold(100_000)
     if ends_with_it:

@@ -1,9 +1,9 @@
 """Blocks: a feed that cannot continue until a person acts, shown in red on Dagster's pages.
 
-A run that meets a block fails with the cause as its first line, and the directory that failed becomes a failed partition of its
-asset. A drain meets the same block each time that something lands behind it. The run that reports a block is therefore tagged
-with its cause, and each cause fails a single run. A block that no run has reported yet, because the command line met it for
-example, counts as work for a drain.
+The first drain that meets a block reports it: its run fails with the cause as its first line, and the directory that failed
+becomes a failed partition of its asset. The run is tagged with the cause. Later drains meet the same block each time that
+something lands behind it, but they find the tag and do not fail again. A block that no run has reported yet counts as work for
+a drain, for example if the command line met it first.
 """
 
 from __future__ import annotations

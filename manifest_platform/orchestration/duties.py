@@ -5,8 +5,8 @@ limits is below `max_concurrent_runs`, so that a capture finds a free slot howev
 the turn: of all runs with the same turn, one works at a time. Runs that a person starts from the assets page have no such tags,
 and wait for the pool of the same name.
 
-The pool alone would not be enough. A queued run that waits for its pool still counts toward the limit of its duty, and would
-hold back other datasets' drains. A queued run that waits for its turn does not count.
+The turn exists because a pool alone would not be enough. A run that waits for its pool still counts toward the limit of its
+duty, and would hold back other datasets' drains. A run that waits for its turn does not count.
 """
 
 from __future__ import annotations

@@ -24,7 +24,7 @@ _FILES, _DEEP, _OPENED = (
     20,
     5,
     3,
-)  # per folder: files looked at; nesting of folders, and files opened, in the search for a layout
+)  # in the search for a layout: files looked at in a folder, nested folders, and files opened
 _REGISTRIES = ("schemas", "iglu", "iglu-schemas", "iglu_schemas", "registry", "iglu-central")
 _LOOKED_AT = 50  # folders of a vendor
 

@@ -101,9 +101,9 @@ _HAVE_SERVED: set[str] = set()
 class HttpRegistry:
     """A static site, or an Iglu server (its URL ends in `/api`).
 
-    An answer 4xx means that the schema does not exist, with two exceptions. 401 means that access is refused. 403 is ambiguous:
-    static stores send it for missing files, and servers send it to strangers. It means that the schema does not exist if the
-    registry has given another schema, or if `forbidden_is_absent`.
+    A status 4xx means that the schema does not exist, with two exceptions. 401 means that access is refused. 403 is ambiguous:
+    static stores send it for missing files, and servers send it to strangers. 403 means that the schema does not exist if the
+    registry has given another schema before, or if `forbidden_is_absent` is set. Otherwise it means that access is refused.
 
     `url` has no user or password, since it appears in messages. `authorization` is the header made of them, and `apikey` the
     key of an Iglu server.
@@ -153,7 +153,7 @@ class HttpRegistry:
             return list(self._successors(key))
 
     def _successors(self, key: SchemaKey) -> Iterator[SchemaKey]:
-        """Yields existing versions by trying numbers in order. A gap below the key itself, which exists, is passed over.
+        """Yields existing versions by trying numbers in order. Skips a gap below the key itself, because the key exists.
 
         Raises RegistryRefused if the registry answers every request with success.
         """
@@ -252,7 +252,7 @@ class HttpRegistry:
     def _astray(self, url: str, what: str, helps: str) -> SchemaError | RegistryRefused:
         """Returns the error for a redirect that is not followed.
 
-        Until the registry has given a schema, the fault is the registry's, and then it is that of the single schema.
+        If the registry has given a schema before, the error is about this schema only; otherwise, about the whole registry.
         """
         kind = SchemaError if self.url in _HAVE_SERVED else RegistryRefused
         return kind(masking.masked(f"{url} {what}; {helps}"))

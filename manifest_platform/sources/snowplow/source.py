@@ -124,8 +124,8 @@ def _registered(manifest: Manifest, feed: str, sort: str) -> list[Registered]:
 class SnowplowEnriched(Source):
     """The runs of an application, or its windows of time, below one landing root.
 
-    Items that were registered under another layout keep their names, so names of both kinds are known, whatever the layout is
-    now.
+    Items that were registered under an earlier layout keep their names. So names of runs and of windows are both known,
+    whatever the current layout is.
     """
 
     model = SnowplowSettings
@@ -270,8 +270,8 @@ class SnowplowEnriched(Source):
     def landed(self, feed: str, seen: LandedDirectory) -> Landed:
         """Returns a run or window, ordered by its name.
 
-        A window has no start and stop here: an item whose span overlaps another's would have its rows compared with all loaded
-        rows.
+        A window gets no start and stop here. If it had them, an item whose span overlaps another's would be loaded by comparing
+        its rows with all loaded rows.
         """
         landed = Landed(ItemKey(feed, seen.sort, seen.uri), len(seen.files), seen.bytes, seen.checksum)
         window = parse_window_name(seen.name)

@@ -130,7 +130,7 @@ def unpack(
 def check(
     manifest: bytes | None, files: Mapping[str, UnpackedFile], needed: Collection[str] = (), keep_unnamed: bool = False
 ) -> None:
-    """Compares the files of an archive with its manifest: each file is named, and each named or needed file exists completely.
+    """Checks that an archive's manifest names each of its files, and that each named or needed file exists completely.
 
     `keep_unnamed`: accepts files that are not named. Raises BadArchive, which names the file, the manifest's entry and the
     difference.
