@@ -6,16 +6,16 @@ Layers, top to bottom; each imports only from those below it:
     cli, orchestration               the user interfaces: the terminal, and Dagster
     operations                       operations that both offer: explain, doctor, archive, migration
     pipeline                         the steps of an item over the manifest: discover, shred, load, merge, full; drain
-    config                           the one typed configuration, composed of the models that the plug-ins declare
+    config                           the typed configuration, composed of the models that packages and plug-ins declare
     sources                          plug-ins for kinds of landing: names, reading, shredding, terms
     shred, merging, warehouse, spark, fake_vault    the work itself, independent of each other; a fake vault for trials
-    column_names, column_types, landed_files, listing, questions, record_files    the form of data, and access to it
+    column_names, column_types, landed_files, listing, questions, record_files    columns, files, listings; confined queries
     settings, progress               the base of settings models; the progress of long work
     storage, quantities              local paths and s3:// alike; times and sizes in words
     manifest                         the control plane: records, items, leases, order
-    outward, releases                texts without secrets and control characters; compatibility of releases
+    outward, releases                cleaning texts before they leave the process; compatibility of releases
     masking                          secrets: reading and masking them
-    carried, deployments, extras, failpoints, faults, plugins, remedies, spool    small modules without dependencies
+    carried, deployments, extras, failpoints, faults, plugins, remedies, spool    small modules that import none of the above
 """
 
 from typing import Any

@@ -1,5 +1,6 @@
-"""Names of places in other deployments, which read the same landing as production and write only to places of their own.
+"""Derives the places (files, folders, schemas) of another deployment, such as a branch, from those of production.
 
+Each deployment reads the same landing as production and writes only to its own places.
 Each place is a sibling of production's place and never inside of it, because cleanup in production considers all files there.
 """
 

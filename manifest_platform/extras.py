@@ -36,7 +36,7 @@ _IMPORTED = {
     "pyarrow": ("pyarrow", "spark"),
     "pyspark": ("pyspark", "spark"),
 }
-"""For the top-level name of a module: its package and the extra that contains it."""
+"""Maps the top-level name of a module to (its package, the extra that contains it)."""
 
 
 class MissingExtra(ImportError):
@@ -44,7 +44,7 @@ class MissingExtra(ImportError):
 
 
 def missing(error: ImportError) -> MissingExtra | None:
-    """The error for a module that is not installed; None if no extra contains it, or the import failed for another reason."""
+    """Returns the error for an extra's module that is not installed; None for any other failed import."""
     if isinstance(error, MissingExtra):
         return error
     module = (error.name or "").partition(".")[0]

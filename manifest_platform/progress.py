@@ -19,7 +19,7 @@ from manifest_platform.quantities import duration, size_of
 BYTES = "bytes"
 _T = TypeVar("_T")
 _SOUND_SHARE, _SOUND_SECONDS = 0.05, 3.0
-"""The share and the seconds of work from which the remaining time can be estimated."""
+"""The least share of the work, and the least duration in seconds, after which the remaining time is estimated."""
 
 
 @dataclass(eq=False)

@@ -1,8 +1,9 @@
 """Runs a person's query in a DuckDB that can access only the data registered with its connection.
 
 The type of a statement does not show what it does: a SELECT may contain a COPY in its WITH clause, or run a statement built
-from a text. DuckDB lets it write to any file that it may read, including a database opened for reading. Therefore no single
-files are allowed: DuckDB loses its file system when the database is open. Other objects are read through Arrow.
+from a text. DuckDB lets it write to any file that it may read, including a database opened for reading. A list of allowed files
+would therefore not help. Instead, DuckDB's access to files is disabled after the database is opened. Objects outside of the
+database are read through Arrow.
 """
 
 from __future__ import annotations

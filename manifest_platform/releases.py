@@ -25,7 +25,7 @@ FIRST_FORM, FIRST_RELEASE = 1, "0.1.0"
 _RELEASES = {FIRST_FORM: FIRST_RELEASE, FORM: RELEASE}
 
 NEEDS = "needs manifest-platform {} or later"
-"""A text in rows that release 0.1.0 must not read. It does not check versions, but its parse error repeats this text."""
+"""A text that makes rows unreadable for release 0.1.0, which does not check versions. Its parse error shows the text."""
 
 
 class NewerRelease(Permanent):

@@ -1,6 +1,7 @@
 """Remedies: the actions that a person can take, as values.
 
-Belongs here: the vocabulary. How a remedy is typed or clicked is in `cli.remedies` and in `orchestration.remedies`.
+Belongs here: the names of the actions and their arguments. The command for each is in `cli.remedies`, and its place in Dagster
+is in `orchestration.remedies`.
 """
 
 from __future__ import annotations

@@ -40,7 +40,7 @@ Part = TypeVar("Part")
 class Unusable(ValueError, Permanent):
     """The content of a directory cannot be shredded. The message says what is wrong, where, and what to do.
 
-    `remedy`: the action that helps; by default, to land the directory again and accept it. None: only `resolve` helps.
+    `remedy`: the action for a person; by default, to land the directory again and accept it. None: to resolve the item.
     """
 
     def __init__(self, message: str, remedy: Remedy | None = LAND_ANEW) -> None:
@@ -173,7 +173,7 @@ class Task(Generic[Part]):
 
 @dataclass
 class Written:
-    """Results of one task, or of all tasks of a directory. `stopped`: True if a task ended before the end of its input.
+    """The counts and objects of a task, or of all tasks of a directory. `stopped`: True if a task left input unread.
 
     `types`: number of rows by table and, within a table, by type.
     """

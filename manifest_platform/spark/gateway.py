@@ -13,7 +13,7 @@ _NOTE = re.compile(rb"WARNING: Using incubator modules: ")
 
 
 def launch(settings: Mapping[str, object]) -> None:
-    """Starts Java for a classic session with these settings, unless it already runs in this process. The next session uses it.
+    """Starts Java for a classic session (without Spark Connect), unless this process has started it. The next session uses it.
 
     Raises the errors that a session raises when it starts Java.
     """
