@@ -1,13 +1,13 @@
-# Everything that one does with this repository. A machine needs Python 3.11+, Java 17+ and make; all else comes into .venv.
+# All tasks of this repository. A machine needs Python 3.11+, Java 17+ and make; everything else is installed into .venv.
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-# Compiled modules are what makes commands start at once.
+# Compiled modules let commands start quickly.
 unexport PYTHONDONTWRITEBYTECODE
 export UV_PROJECT_ENVIRONMENT := .venv
 
 BIN := .venv/bin
-# The package is built by the tools that stand in .venv, with their hashes verified: none are fetched for it.
+# The package is built by the tools in .venv, whose hashes are verified. The build fetches no others.
 UV_SYNC := $(BIN)/uv sync --locked --inexact --extra all --compile-bytecode --no-build-isolation-package manifest-platform
 SYNCED := .venv/.synced
 SYNCED_BENCH := .venv/.synced-bench
@@ -19,13 +19,13 @@ SPHINX := $(BIN)/python -m sphinx -q -W --keep-going -E -j auto -c site -d dist/
 UI_HOST ?= 127.0.0.1
 UI_PORT ?= 3000
 BENCHMARKS := ordered_load shred drain_overhead manifest_stores manifest_scale ticks takeover merge plan cdc rewind archive
-# What pytest is to run: make test TESTS=manifest_platform_tests/manifest
+# The paths that pytest runs: make test TESTS=manifest_platform_tests/manifest
 TESTS ?=
-# Where rules run that lie above the store's contract: embedded (SQLite alone) or all (PostgreSQL and DynamoDB Local too).
+# The stores for tests of rules above the store's contract: embedded (SQLite only) or all (PostgreSQL and DynamoDB Local too).
 STORES ?= embedded
-# Where `make jars` puts them; else the user's cache.
+# The folder that `make jars` fills; by default the user's cache.
 JARS ?=
-# Tests wait for servers and for killed processes most of their time: five processes keep two cores busy, for some 8 minutes in all.
+# Tests mostly wait for servers and for killed processes, so five processes keep two cores busy: about 8 minutes in all.
 WORKERS ?= 5
 
 .PHONY: help demo ui test test-long test-installed screenshots docs docs-links reference check model soak way-of-an-item bench sbom advisories jars release build-tools prose clean demo-clean requirements
@@ -42,16 +42,16 @@ ui: $(SYNCED) ## Starts Dagster with the same data, on http://127.0.0.1:3000 (PI
 	$(if $(filter veeva,$(PIPELINE)),MANIFEST_PLATFORM_CONFIG="$(CURDIR)/manifest_platform_veeva.yaml") \
 	DAGSTER_HOME="$(CURDIR)/.dagster_home" $(BIN)/dagster dev -w workspace.yaml -h $(UI_HOST) -p $(UI_PORT)
 
-test: $(SYNCED) ## Runs the tests but for those that take minutes (TESTS=path for some, STORES=all, WORKERS=n processes)
+test: $(SYNCED) ## Runs the tests, without those that take minutes (TESTS=path for some, STORES=all, WORKERS=n processes)
 	$(BIN)/pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder -m "not long and not installed" --stores=$(STORES) $(TESTS)
 
-test-long: $(SYNCED) ## Runs what takes minutes, and random tests with all cases (MINUTES=n to stop then, TESTS=files)
+test-long: $(SYNCED) ## Runs the tests that take minutes, and random tests with all cases (MINUTES=n to stop then, TESTS=files)
 	$(BIN)/python scripts/tests_for_change.py long $(if $(MINUTES),--minutes $(MINUTES)) $(TESTS)
 
 test-installed: $(SYNCED) ## Builds the wheel, installs it elsewhere, alone and with all extras, and tries it: four minutes
 	$(BIN)/pytest -m installed manifest_platform_tests/installed
 
-screenshots: $(SYNCED) ## Makes the docs' pictures of Dagster's pages anew; needs Chromium
+screenshots: $(SYNCED) ## Takes the docs' pictures of Dagster's pages again; needs Chromium
 	MANIFEST_PLATFORM_SCREENSHOTS=docs/pictures $(BIN)/pytest -q manifest_platform_tests/orchestration/test_browser.py
 
 docs: $(SYNCED_DOCS) $(PICTURES) ## Builds the site of docs/ in dist/docs; fails on a warning or a broken link
@@ -59,7 +59,7 @@ docs: $(SYNCED_DOCS) $(PICTURES) ## Builds the site of docs/ in dist/docs; fails
 	@$(SPHINX) -b html docs dist/docs
 	@echo "$(CURDIR)/dist/docs/index.html"
 
-docs-links: $(SYNCED_DOCS) $(PICTURES) ## Asks for every address of the web in docs/; needs the internet
+docs-links: $(SYNCED_DOCS) $(PICTURES) ## Requests every web address in docs/; needs the internet
 	@$(SPHINX) -b linkcheck docs dist/docs-links
 
 reference: $(SYNCED) ## Writes the pages of docs/reference that are made from code: commands, configuration, JSON
@@ -82,10 +82,10 @@ prose: $(SYNCED) ## Checks the English of documents, docstrings and comments wit
 sbom: $(SYNCED) ## Writes dist/sbom.cdx.json: every package and jar that the platform runs with, with hashes (CycloneDX)
 	@$(BIN)/python scripts/sbom.py
 
-advisories: $(SYNCED) ## Asks an advisory database about every locked package; exit 75 where it cannot be reached
+advisories: $(SYNCED) ## Asks an advisory database about every locked package; exits with 75 if it cannot be reached
 	@scripts/advisories
 
-jars: $(SYNCED) ## Fetches the jars with which Spark reads s3a://, verified, prints the line for its properties (JARS=folder)
+jars: $(SYNCED) ## Fetches and verifies the jars with which Spark reads s3a://; prints the line for its properties (JARS=folder)
 	@$(BIN)/python -m manifest_platform.spark.jars $(JARS)
 
 release: $(SYNCED) ## Sets the version, builds, tries the wheel, commits and tags; uploads nothing (VERSION=1.2.3)
@@ -95,10 +95,10 @@ build-tools: $(SYNCED) ## Writes scripts/build_tools.txt, the tools of the build
 	$(BIN)/uv export --quiet --locked --only-group build --no-emit-project --no-header --format requirements.txt \
 		--output-file scripts/build_tools.txt
 
-model: $(SYNCED) ## Explores every interleaving of the manifest's protocol, millions of states: some minutes
+model: $(SYNCED) ## Explores every interleaving of the manifest's protocol, millions of states, in some minutes
 	@$(BIN)/python -m manifest_platform_tests.model
 
-soak: $(SYNCED) ## Plays a long day: runs land, some corrupt, processes are killed; audits, prints what grew (MINUTES=20)
+soak: $(SYNCED) ## Plays a long day: runs land, some corrupt, processes are killed; audits it and prints the growth (MINUTES=20)
 	@$(BIN)/python -m manifest_platform_tests.soak --minutes $(or $(MINUTES),20)
 
 way-of-an-item: $(SYNCED) ## Lists our modules that one item's drain runs, by layer
@@ -107,14 +107,14 @@ way-of-an-item: $(SYNCED) ## Lists our modules that one item's drain runs, by la
 bench: $(SYNCED_BENCH) ## Runs every benchmark, each against its peer, and prints one table: up to 20 minutes
 	@$(BIN)/python benchmarks/all.py $(BENCHMARKS)
 
-demo-clean: $(SYNCED) ## Removes what the demo left
+demo-clean: $(SYNCED) ## Removes the files of the demo
 	@$(BIN)/manifest-platform demo $(if $(PIPELINE),--pipeline $(PIPELINE)) --clean
 
-clean: ## Removes .venv, caches, Dagster's home and what the demo left
+clean: ## Removes .venv, caches, Dagster's home and the files of the demo
 	rm -rf .venv .demo .demo-* .dagster_home .cache .pytest_cache .ruff_cache .import_linter_cache .hypothesis spark-warehouse dist site/node_modules
 	find manifest_platform manifest_platform_tests benchmarks -name __pycache__ -type d -prune -exec rm -rf {} +
 
-# Says what to install where Python or Java is missing, before anything else happens.
+# Fails first if Python or Java is missing, and names what to install.
 requirements:
 	@scripts/requirements >/dev/null
 
