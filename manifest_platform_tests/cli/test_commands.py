@@ -250,7 +250,7 @@ def test_status_shows_what_an_operator_must_know(shop, run):
     assert all(len(line) <= 100 for line in out.splitlines()[1:])
 
 
-def test_status_tells_of_bad_rows(shop, ask, run):
+def test_status_reports_bad_rows(shop, ask, run):
     shop.land(*RUNS)
     run("discover")
     shop.work(SHRED, RUNS[0], lines=100, good=100, bad=0)

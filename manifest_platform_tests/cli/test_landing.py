@@ -25,7 +25,7 @@ def strays(shop: Shop) -> Shop:
     return shop
 
 
-def test_status_tells_what_is_not_registered_and_why(strays: Shop, run, ask) -> None:
+def test_status_reports_unregistered_directories_with_the_reason(strays: Shop, run, ask) -> None:
     code, out, _ = run("status")
     told = " ".join(out.split())
     assert code == 0

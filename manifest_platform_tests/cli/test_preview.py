@@ -81,7 +81,7 @@ def test_a_landing_root_is_told_and_nothing_is_written(shop: Path, capsys: pytes
     assert written_below(shop.parent) == before
 
 
-def test_what_lies_before_the_runs_hides_none(shop: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_folders_that_sort_before_the_runs_hide_no_run(shop: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Earlier, a single folder `Run=…` hid the source of a landing root, because it sorts first."""
     for name in ("Run=2026-01-01-02-00-00", "archive"):
         (shop / name).mkdir()
@@ -111,13 +111,15 @@ def test_schemas_that_lie_beside_are_taken_and_told(shop: Path, capsys: pytest.C
     assert "beside it; use --schemas for others" in document["advice"][0]
 
 
-def test_a_registry_that_does_not_answer_is_told_and_ends_nothing(shop: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_unavailable_registry_is_reported_and_does_not_end_the_preview(
+    shop: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     _, document = asked(capsys, shop, "--schemas", "http://127.0.0.1:9")
     assert "http://127.0.0.1:9" in document["sample"]["notes"][0]
     assert document["sample"]["waiting_for_schemas"] == 60
 
 
-def test_bad_lines_are_told_with_file_and_line(shop: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_bad_lines_are_reported_with_file_and_line(shop: Path, capsys: pytest.CaptureFixture[str]) -> None:
     run = shop / "run=2026-01-01-01-00-00"
     (run / "part-00001.tsv").write_text("no event\n\x1b[2Ja\tb\n" + "\t" * 130 + "\n")
     _, document = asked(capsys, run, "--schemas", SCHEMAS)

@@ -135,7 +135,7 @@ def test_a_day_by_its_runbook(ward: Ward, ask) -> None:
     assert len(answer["queue"]) == 3
 
 
-def test_a_gap_is_told_of_the_window_that_comes_next(ward: Ward, ask) -> None:
+def test_a_gap_is_reported_for_the_next_window(ward: Ward, ask) -> None:
     ward.land("full/date=2026-01-01", INCR[1], INCR[2])
     ward.work("full", SHRED)
     ward.work("incr", SHRED, count=2)

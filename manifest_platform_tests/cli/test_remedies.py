@@ -81,7 +81,7 @@ def test_what_helps_is_told_behind_what_is_wrong() -> None:
     ("remedy", "command"),
     [({}, "resolve run=1"), ({"remedy": "BEGIN_FULL_LOAD"}, "full begin latest"), ({"remedy": "OF_ANOTHER"}, "explain run=1")],
 )
-def test_what_failed_says_what_helps(remedy: dict[str, str], command: str) -> None:
+def test_a_failed_item_names_the_remedy(remedy: dict[str, str], command: str) -> None:
     """A full load helps where a type changed: advice to resolve it failed again for ever. A newer release knows more."""
     failed = replace(NEW, state=State.FAILED, payload=Payload(FAILURE, {"kind": "permanent", "message": "no", **remedy}))
     assert command_of(blocked(ITEM, Judgement(Standing.FAILED, "no", failed)).remedy) == f"manifest-platform {command}"

@@ -289,7 +289,7 @@ time.sleep(60)
 
 
 @pytest.mark.parametrize("tell", [program.Program.end, lambda running: running.pass_on(signal.SIGTERM)])
-def test_what_a_program_started_ends_with_it(
+def test_the_children_of_a_program_end_with_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, tell: Callable[[program.Program], None]
 ) -> None:
     monkeypatch.setattr(program, "KILL_AFTER_SECONDS", 0.3)

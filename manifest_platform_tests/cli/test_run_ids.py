@@ -82,7 +82,7 @@ def test_a_run_is_named_by_the_option_before_the_environment(shop: Shop, monkeyp
 
 
 @pytest.mark.parametrize("wrong", ["", "imported from x", "-x", "x" * 129, "ä", "a\nb"])
-def test_what_is_no_run_id_is_refused_before_anything_is_done(
+def test_an_invalid_run_id_is_refused_before_any_work(
     wrong: str, shop: Shop, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(["discover", f"--run-id={wrong}"]) == 2

@@ -65,7 +65,7 @@ def test_tables_are_told_by_the_log_and_the_warehouse_agrees(shop: Shop, capsys:
     assert f"{len(rows)} tables, 2 loaded items" in said
 
 
-def test_rows_that_somebody_deleted_are_told(shop: Shop, capsys: pytest.CaptureFixture[str]) -> None:
+def test_deleted_rows_are_reported(shop: Shop, capsys: pytest.CaptureFixture[str]) -> None:
     with duckdb.connect(str(shop.home / "warehouse.duckdb")) as warehouse:
         warehouse.execute("DELETE FROM shop.events WHERE event_id = (SELECT min(event_id) FROM shop.events)")
     code, document = asked(capsys)
@@ -87,7 +87,7 @@ def test_a_ledger_that_tells_something_else_is_told_with_the_first_item(shop: Sh
     assert run_name(0) in capsys.readouterr().out
 
 
-def test_a_warehouse_that_is_gone_is_told_once_with_what_helps(shop: Shop, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_missing_warehouse_is_reported_once_with_the_remedy(shop: Shop, capsys: pytest.CaptureFixture[str]) -> None:
     (shop.home / "warehouse.duckdb").unlink()
     code, document = asked(capsys)
     commands = {command for _, command in told(document) if command}

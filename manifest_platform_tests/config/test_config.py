@@ -406,7 +406,7 @@ def test_merging_is_configured_by_dataset_and_table(write, tmp_path):
         ("events: {name: web_events", "page: {name: web}\n        events: {name: web", "are both called 'web'"),
     ],
 )
-def test_a_wrong_value_of_merging_is_told_with_what_is_allowed(write, right, wrong, told):
+def test_a_wrong_value_of_merging_is_reported_with_the_allowed_values(write, right, wrong, told):
     with pytest.raises(ConfigError) as error:
         load(write(MERGED.replace(right, wrong)))
     assert told in str(error.value)
@@ -427,7 +427,7 @@ def test_a_reference_that_is_malformed_is_no_text(write, text):
     assert "has a ${ without a valid name; allowed: ${NAME} or ${NAME:-default}" in message
 
 
-def test_a_key_that_stands_twice_is_refused_with_both_lines(write):
+def test_a_duplicate_key_is_refused_with_both_lines(write):
     message = problems(write(WHOLE + "lease: {seconds: 60}\nlease: {seconds: 90}\n"))
     line = len(WHOLE.splitlines()) + 1
     assert f"key 'lease' is on line {line} and again on line {line + 1}; allowed: once" in message
@@ -451,7 +451,7 @@ datasets:
 """
 
 
-def test_a_vault_is_told_where_it_is_and_who_logs_in(write):
+def test_a_vault_has_its_address_and_login(write):
     settings = load(write(VAULT)).datasets["vault"]
     assert isinstance(settings, VeevaSettings)
     vault = settings.vault
@@ -493,7 +493,7 @@ def test_a_vault_is_told_where_it_is_and_who_logs_in(write):
         (": shredded}", ": shredded}\n    merge: {output: merged}", "merge is for tables that only append"),
     ],
 )  # fmt: skip
-def test_a_wrong_vault_is_told_of_with_what_is_allowed(write, now, then, told):
+def test_a_wrong_vault_is_reported_with_the_allowed_values(write, now, then, told):
     assert now in VAULT
     assert told in problems(write(VAULT.replace(now, then)))
 
@@ -530,7 +530,7 @@ def test_registries_are_those_of_the_schemas(write, registry: str, problem: str)
     assert problem in problems(write(whole.replace(right, registry)))
 
 
-def test_an_unknown_key_of_a_step_is_told(write) -> None:
+def test_an_unknown_key_of_a_step_is_reported(write) -> None:
     """This raised a KeyError before."""
     file = write(WHOLE.replace("    shred: {output", "    steps: [{name: audit, command: x}]\n    shred: {output"))
     assert "datasets.acme.steps.0.command: unknown key; allowed here:" in problems(file)

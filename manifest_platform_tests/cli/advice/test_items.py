@@ -83,7 +83,7 @@ def test_a_waiting_row_that_is_gone_is_found_and_made(shop: Shop, terminal: Term
 
 
 @pytest.mark.walks(Action.CLEAN)
-def test_what_a_dead_worker_wrote_is_removed(shop: Shop, terminal: Terminal) -> None:
+def test_files_of_a_dead_worker_are_removed(shop: Shop, terminal: Terminal) -> None:
     written = _old_object(shop, RUNS[0])
     terminal.run("doctor", code=1)
     terminal.follow(Action.CLEAN)
@@ -129,7 +129,7 @@ def test_who_holds_the_lease_is_shown(shop: Shop, terminal: Terminal) -> None:
 
 
 @pytest.mark.walks(Action.SHOW_NEXT)
-def test_what_lies_behind_the_watermark_is_not_claimed(shop: Shop, terminal: Terminal) -> None:
+def test_items_behind_the_watermark_are_not_claimed(shop: Shop, terminal: Terminal) -> None:
     """Only a race meets this: the item was next when it was chosen."""
     with shop.pipeline() as pipeline:
         shop.work(LOAD, RUNS[0])

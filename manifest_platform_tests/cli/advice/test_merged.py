@@ -50,7 +50,7 @@ def words(text: str) -> str:
 
 
 @pytest.mark.walks(Action.MERGE)
-def test_what_is_shredded_is_merged(shop: Shop, terminal: Terminal) -> None:
+def test_shredded_items_are_merged(shop: Shop, terminal: Terminal) -> None:
     terminal.run("merge", "explain", "events", DAY, code=1)
     terminal.follow(Action.MERGE)
     assert "Nothing is left to do" in words(terminal.run("merge", "explain", "events", DAY))
@@ -110,7 +110,7 @@ def set_aside(bare: Inventory) -> date:
 
 
 @pytest.mark.walks(Action.PUBLISH)
-def test_what_is_merged_and_switched_is_published(bare: Inventory, terminal: Terminal) -> None:
+def test_switched_partitions_are_published(bare: Inventory, terminal: Terminal) -> None:
     day = datetime.now(UTC).date() - timedelta(days=2)
     given.arrive(bare, 1, day=day)
     bare.hasten(given.TABLE, day, bare.clock())

@@ -39,7 +39,7 @@ def spoil(shop: Shop, damage: str) -> dict[Path, bytes]:
 
 @pytest.mark.parametrize("damage", ["truncated"])
 @pytest.mark.walks(Action.ACCEPT)
-def test_a_run_that_is_corrupt_is_landed_anew_and_accepted(shop: Shop, spark: Any, terminal: Terminal, damage: str) -> None:
+def test_a_corrupt_run_is_landed_again_and_accepted(shop: Shop, spark: Any, terminal: Terminal, damage: str) -> None:
     """Earlier advice, to resolve the item, led to the same failure each time."""
     shop.write(0, 1)
     good = spoil(shop, damage)

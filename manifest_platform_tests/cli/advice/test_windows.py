@@ -105,7 +105,7 @@ def test_other_content_of_a_window_that_is_not_loaded_is_taken(ward: Ward, termi
 
 
 @pytest.mark.walks(Action.DRAIN)
-def test_what_is_ready_is_loaded_by_a_drain(ward: Ward, terminal: Terminal) -> None:
+def test_a_drain_loads_ready_items(ward: Ward, terminal: Terminal) -> None:
     with ward.open() as pipeline:
         land(pipeline, log("0000"))
     terminal.run("next")
