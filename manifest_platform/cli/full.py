@@ -22,9 +22,7 @@ from manifest_platform.warehouse.load import EMPTY, SHRINK
 full = group("full", "Loads a snapshot as a new epoch, then the changes after it.")
 
 
-@full.command(
-    "begin", cls=Recording, epilog=examples("full begin latest", "full begin full/stoptime=202601310000 --allow-shrink")
-)
+@full.command("begin", cls=Recording, epilog=examples("full begin latest", "full begin full/date=2026-01-31 --allow-shrink"))
 def begin_(
     context: typer.Context,
     item: Annotated[str, typer.Argument(metavar="ITEM", help=f"Name or URI of a snapshot, or `{LATEST}`.")],
