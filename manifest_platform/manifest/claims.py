@@ -1,4 +1,4 @@
-"""A claim: the right to work on one item; and the failure that may end it.
+"""A claim, which is the right to work on one item, and the failure that may end it.
 
 Belongs here: what a worker holds while it works on an item. The writes that open and end claims are in `transitions`.
 """

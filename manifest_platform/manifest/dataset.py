@@ -83,7 +83,8 @@ class FeedState:
     """The state of an ordered step on a feed.
 
     - `watermark`: position of the newest item such that it and all items before it are done.
-    - `swept`: position up to which the items that the watermark jumped over were examined again.
+    - `swept`: position up to which every item was examined again. Discovery may register an item while the watermark moves past
+      it; the examination finds such an item and marks it late.
     - `stop`: the stop time of the watermark item's window, for the gap rule.
     - `serving_epoch`: work of an earlier epoch does not count any more.
     - `boundary`: position up to which a full load's snapshot contains the feed.
@@ -91,7 +92,8 @@ class FeedState:
       before the first.
     - `accepted`: the token under which the sink was last accepted as it is; the sink may lack items that were done under an
       older token.
-    - Counters: `applied`, `skipped`, `quarantined`, and `late` (late items that wait to be appended).
+    - Counters: `applied`, `skipped`, `quarantined`, and `late` (late items that wait to be appended; the standing LATE is that
+      of a quarantined item).
     - `unknown`: attributes that a newer release wrote; they are written back.
     """
 
@@ -260,7 +262,14 @@ class LeaseState:
 
 
 class Standing(StrEnum):
-    """The state of an item for one step, as judged by `judge`."""
+    """The state of an item for one step, as judged by `judge`.
+
+    - SUPERSEDED: a loaded snapshot contains the item. MODE: a full load is in progress, and other feeds wait.
+    - LATE: late and quarantined. A late item that will be appended is judged like any other item.
+    - WAITING: an upstream step has not processed the item. CUT_OFF: it is skipped for an upstream step.
+    - GAP, OVERLAP: its window does not start where the window before it stopped.
+    - NEEDS_FULL: no snapshot was loaded yet. INVALID: its records break the rules.
+    """
 
     DONE = "done"
     SKIPPED = "skipped"
@@ -280,7 +289,7 @@ class Standing(StrEnum):
 
 @dataclass(frozen=True)
 class Judgement:
-    """An item's standing with a step. For a blocked item also the reason in words, and the record that causes it."""
+    """The standing of an item for a step; for a blocked item, also the reason in words and the record that causes it."""
 
     standing: Standing
     reason: str = ""
@@ -288,7 +297,7 @@ class Judgement:
 
 
 PASSED = frozenset({Standing.DONE, Standing.SKIPPED, Standing.SUPERSEDED})
-"""Standings over which the watermark moves, with nothing left to do. The watermark also passes items that are set aside."""
+"""The standings of items that the watermark passes because nothing is left to do. It also passes quarantined items."""
 
 
 def judge(item: Item, step: Step, feed: FeedState) -> Judgement:
@@ -464,7 +473,10 @@ def verdict_on(item: Item, judged: Judgement, step: Step, state: StepState, hold
 
 
 def passed(feed: FeedState, item: Item, judged: Judgement) -> FeedState:
-    """The state of the feed for the item after a passed item: the next window may start where the passed window stops."""
+    """Returns the feed's state by which the following item is judged, after an item that the watermark passes.
+
+    The next window must start where the window of the passed item stops.
+    """
     over = judged.standing in PASSED or judged.standing is Standing.LATE
     if over and item.landed and item.key.position > feed.watermark:
         return dataclasses.replace(feed, stop=item.landed.stop)
@@ -472,9 +484,9 @@ def passed(feed: FeedState, item: Item, judged: Judgement) -> FeedState:
 
 
 def supposing_done(feed: FeedState, item: Item) -> FeedState:
-    """The state of the feed for the item after this item, as if this item were done.
+    """Returns the feed's state by which the following item is judged, as if this item were done.
 
-    So an item behind a waiting item is not a gap.
+    It prevents that an item behind a waiting item is judged as a gap.
     """
     if item.landed and item.key.position > feed.watermark:
         return dataclasses.replace(feed, watermark=item.key.position, stop=item.landed.stop)

@@ -293,9 +293,9 @@ class Item:
         return False
 
     def was_sent_back(self, application: Application) -> bool:
-        """True if the application's last repetition of the item was automatic, with no success and no person's decision since.
+        """True if the item was last reopened automatically; no other application has done it, and no person resolved it, since.
 
-        If its output is lost once more, the item fails, because the loss is then not accidental.
+        If its output is lost again, the item fails, because a second loss is not accidental.
         """
         for record in reversed(self.records):
             if application.key in record.data.get("reopens", ()):

@@ -732,7 +732,7 @@ class Manifest:
         self._aliases = {place: key for place, key in self._aliases.items() if key.feed != feed or key.sort >= oldest}
 
     def has_heard_beyond(self, feed: str, position: str) -> bool:
-        """True if this object knows an item beyond a position, from anything that discovery saw. No request."""
+        """True if this object remembers an item of the feed beyond a position. Sends no request."""
         return any(of_feed == feed and sort > position.partition("#")[0] for of_feed, sort in self._uris)
 
     def registered(self, feed: str, keys: Sequence[ItemKey]) -> dict[str, str]:

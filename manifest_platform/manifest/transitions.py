@@ -144,7 +144,7 @@ def counted_as(item: Item, step: Step, state: StepState) -> str | None:
 
 
 def _recount(before: Item, after: Item, step: Step, state: StepState) -> StepState:
-    """The state after its counters follow an item's change."""
+    """Returns the state with its counters updated for an item's change."""
     feed, was, now = after.key.feed, counted_as(before, step, state), counted_as(after, step, state)
     if was and was != now:
         state = state.with_feed(feed, **{was: getattr(state.feed(feed), was) - 1})

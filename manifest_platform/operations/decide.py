@@ -138,7 +138,10 @@ def skip(pipeline: Pipeline, key: ItemKey, reason: str, application: str = EVERY
 
 
 def _applied(pipeline: Pipeline, key: ItemKey) -> datetime | None:
-    """When the warehouse applied an item that no record reports as loaded; None if it did not, or is unreachable."""
+    """Returns the time at which the warehouse applied an item that the manifest does not have as loaded.
+
+    None if the warehouse did not apply it, or is unreachable.
+    """
     manifest = pipeline.manifest
     step = manifest.step(key.feed, LOAD)
     state = manifest.state(step.application).seen_by(step, key.feed)

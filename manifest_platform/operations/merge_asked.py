@@ -39,9 +39,9 @@ def table_named(merging: Merging, name: str) -> MergedTable:
 
 @dataclass(frozen=True)
 class Wanted:
-    """The partitions to merge now: of these tables (empty: all), from `first` to `last`.
+    """The request of a person: the partitions to merge now, of these tables (empty: all), from `first` to `last`.
 
-    False if nothing is named: then only partitions that are due are merged.
+    As a truth value, False if the request names nothing. Then only the partitions that are due are merged.
     """
 
     tables: tuple[str, ...]

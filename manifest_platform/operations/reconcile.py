@@ -1,9 +1,10 @@
 """Reconciling: the manifest continues with a warehouse that was set back, emptied, or replaced on purpose.
 
 `reconcile` makes the feed load everything again that the ledger lacks. It reopens each such item by a write of its own, while
-all loads are refused, so a crash in between is harmless. The last write believes the fence's record. `accept` takes the
-warehouse as it is, without loading anything again. Both hold the lease and raise the fence first, so that no paused worker can
-commit concurrently. A lost snapshot requires a full load, because changes by key cannot be applied to an empty base.
+all loads are refused, so a crash in between is harmless. The last write stores the fence's record as the record that was
+applied last. `accept` takes the warehouse as it is, without loading anything again; `operations.accept` is another operation,
+on a rewritten directory. Both operations here hold the lease and raise the fence first, so that no paused worker can commit
+concurrently. A lost snapshot requires a full load, because changes by key cannot be applied to an empty base.
 """
 
 from __future__ import annotations

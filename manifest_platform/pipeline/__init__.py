@@ -1,8 +1,13 @@
-"""The way of a dataset from landing to warehouse, as the manifest decides: the engine of the command line and of Dagster.
+"""The work on a dataset's items from landing to warehouse, in the order that the manifest decides.
 
-Exported here: a dataset's pipeline, and the events and reports on it. Import the work itself from its own module, such as
-`drain`. So a program that only asks for the state imports neither the warehouse nor the shredding. What the command line and
-Dagster offer on top of this is in `operations`.
+Belongs here: discovery, shredding, loading, full loads and merging; the drain, which combines them; and the work of users' own
+programs. Each is a module of functions on a Pipeline.
+
+Does not belong here: what may happen next (`manifest`); answers and repairs for operators, such as explain and the doctor
+(`operations`); the rules of merging (`merging`); the tables (`warehouse`).
+
+This module exports only the pipeline, its events and its reports. Import the work from its own module, such as `drain`, so that
+a program that only asks for the state imports neither the warehouse nor Spark.
 """
 
 from manifest_platform.pipeline.events import (

@@ -1,5 +1,8 @@
 """The chain between manifest and warehouse: the warehouse must have the record that the manifest believes was applied last.
 
+This is not the glossary's chain of windows. A load passes only if the fence's record is the believed record, so a warehouse
+that was restored or replaced is noticed before anything is loaded into it.
+
 Belongs here: the meaning of a broken chain, in sentences that name what was set back and the remedy. The rule itself is in
 `warehouse.rules`; the repair of a broken chain is in `operations.reconcile`.
 """
@@ -65,13 +68,16 @@ def broken(
     state: StepState | None = None,
     snapshots: bool = False,
 ) -> list[Broken]:
-    """Returns the feeds whose warehouse lacks what the manifest believes. Writes nothing.
+    """Returns the feeds whose warehouse lacks the record that the manifest believes was applied last. Writes nothing.
 
-    If the warehouse cannot be asked, for example because a drain has it open or its library is not installed, nothing is found;
-    the next load finds it. If `patient`, this waits for the warehouse, and raises Unavailable or ImportError in the end.
-    `look`: a shared look at the warehouse for many datasets. `state`: the manifest's belief, if it was read just now.
-    `snapshots`: also reports feeds of snapshots, and reports while a full load is in progress. By default neither is reported,
-    because the next snapshot replaces what is missing, and the feeds that follow it report that they need one.
+    If the warehouse cannot be read, for example because a drain has it open or its library is not installed, the result is
+    empty, and the next load finds the fault. With `patient`, this waits for the warehouse, and raises Unavailable or
+    ImportError if it stays unreadable.
+
+    - `look`: a shared reading of the warehouse for many datasets.
+    - `state`: the state of loading, if the caller has just read it.
+    - `snapshots`: also reports feeds of snapshots, and reports during a full load. By default neither is reported, because the
+      next snapshot replaces what is missing, and the feeds that follow it report that they need a snapshot.
     """
     state = state or pipeline.manifest.state(Application(LOAD))
     if state.mode is Mode.FULL_LOAD and not snapshots:

@@ -57,7 +57,7 @@ class PassedOver:
 
 @dataclass(frozen=True)
 class Waiting:
-    """Another worker holds the feed, and is waited for. `reason`: who holds it."""
+    """The report that this run waits for another worker, which holds the feed. `reason`: names the holder."""
 
     reason: str
 
@@ -68,8 +68,11 @@ Told = Event | PassedOver | Waiting
 
 @dataclass(frozen=True)
 class Choice:
-    """The items chosen of one feed. `keys`: the items to do and to report. `others`: the names of items chosen together with
-    them for other runs; those that are left are done too.
+    """The chosen items of one feed.
+
+    - `keys`: the items that this run must process and report.
+    - `others`: the names of items that were chosen together with these for other runs. This run also processes those of them
+      that are not done.
     """
 
     keys: tuple[ItemKey, ...]

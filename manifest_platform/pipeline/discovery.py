@@ -43,13 +43,16 @@ def discover(
     state: StepState | None = None,
     feeds: Sequence[str] | None = None,
 ) -> DiscoveryReport:
-    """Looks at the landing root and registers complete directories that the manifest does not know, feed by feed.
+    """Lists the landing root, and registers the complete directories that the manifest does not know, feed by feed.
 
-    A look covers the directories from the watermark's logical time minus the look-back, or `everything`. It also covers a part
-    of all earlier directories, so that each is looked for once in `full_listing_hours`. A directory dated more than a day ahead
-    is reported and not registered, because its load would move the watermark beyond everything still to come.
-    First, the manifest forgets what it remembered of a store that was replaced or restored, unless the caller did this
-    (`recalled`). `state`: of loading, if it was read just now. `feeds`: None means all. Raises LandingError.
+    A call lists the directories from the watermark's logical time minus the look-back, or `everything`. It also lists a part of
+    the earlier directories, so that all of them are listed once in `full_listing_hours`. A directory dated more than a day
+    ahead is reported and not registered, because its load would move the watermark beyond all directories before that date.
+
+    - `recalled`: true if the caller has called `Manifest.recall`, which detects a store that was replaced or restored.
+    - `state`: the state of loading, if the caller has just read it. `feeds`: None means all.
+
+    Raises LandingError.
     """
     if not recalled:
         pipeline.manifest.recall()
@@ -125,9 +128,9 @@ def _discover(pipeline: Pipeline, feed: str, everything: bool, state: StepState)
 
 
 def glance(pipeline: Pipeline, feed: str, state: StepState | None = None) -> DiscoveryReport:
-    """Returns the report that a look would give, without writing. `new`: directories that it would register.
+    """Returns the report that `discover` would give, without writing. `new`: directories that it would register.
 
-    Covers the look-back only. Raises LandingError.
+    Lists only the directories of the look-back. Raises LandingError.
     """
     now = pipeline.clock()
     start = _look_from(pipeline, feed, now, state or pipeline.manifest.state(Application(LOAD)))

@@ -15,7 +15,8 @@ from manifest_platform.remedies import Remedy
 class Waiting:
     """A directory that has landed and is not complete.
 
-    `changed`: the time of its last change, by the storage's clock, if known. `over`: the end of its window, if that is ahead.
+    `changed`: the time of its last change, by the storage's clock, if known. `over`: the end of its window, if that is in the
+    future.
     """
 
     name: str
@@ -26,13 +27,20 @@ class Waiting:
 
 @dataclass(frozen=True)
 class DiscoveryReport:
-    """The result of a look at the landing root, by name. `requests`: to the object storage.
+    """The result of discovery: names of directories, by outcome.
 
-    Not registered: `changed`, rewritten after discovery; `moved`, known under another URI, below the root `moved_from`;
-    `doubled`, landed again under another name, each with the name by which it is known; `future`, dated more than a day ahead;
-    `unreadable`, could not be listed, each with the reason; `incomplete`, with details in `waiting`.
-    `linked`: registered now, and contains symbolic links or the like, so it will fail. `skipped`: registered now, and skipped
-    by a rule, each with the rule. `landed`: all directories that were read and that the manifest has now.
+    Registered now:
+
+    - `linked`: contain symbolic links or the like, so they will fail. `skipped`: skipped by a rule, each with the rule.
+
+    Not registered:
+
+    - `changed`: rewritten after they were registered. `moved`: known under another URI, below the root `moved_from`.
+    - `doubled`: landed again under another name, each with the name by which it is known.
+    - `future`: dated more than a day ahead. `unreadable`: could not be listed, each with the reason.
+    - `incomplete`: not complete yet, with details in `waiting`.
+
+    `landed`: all directories that were read and that the manifest has now. `requests`: the number of requests to the storage.
     """
 
     new: tuple[str, ...] = ()

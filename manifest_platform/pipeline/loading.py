@@ -144,7 +144,11 @@ def _limit(pipeline: Pipeline, lease: Lease) -> timedelta:
 
 
 def loading(declared: Declared, ready: Ready, listing: Listing | OutputGone) -> Program[Loaded | ItemFailed | ShreddedAgain]:
-    """The program of a load: claim, apply, complete. `listing`: the item's; or OutputGone, to shred the item again."""
+    """The program of a load: claim, apply, complete.
+
+    `listing`: the listing of the item's shredded output; or OutputGone if that is lost or damaged. The item is then shredded
+    again.
+    """
     claim = yield from ask(ClaimNext(ready))
     if isinstance(listing, OutputGone):
         return (yield from ask(SendBack(claim, listing)))
