@@ -67,7 +67,7 @@ def commands(block: Block) -> Iterator[list[str]]:
         try:
             found = [*reader, ";"]
         except ValueError:
-            continue  # a quotation goes on in the next line
+            continue  # a quotation continues in the next line
         typed, words = "", list[str]()
         for word in found:
             if not set(word) <= set("();<>|&"):

@@ -124,7 +124,7 @@ def test_discover_warns_of_what_it_leaves_alone(shop, run):
     assert f"{RUNS[0]} changed after discovery" in changed
     assert "Restore it" in changed
     assert "run=2024-05-14-copy" in unparseable
-    assert "ignored" in unparseable
+    assert "left alone" in unparseable
 
 
 def test_discover_warns_of_runs_from_the_future(shop, run, ask):
