@@ -80,7 +80,7 @@ def small(id_: int, size: int = 30, rows: int = 1) -> SmallObject:
 def arrive(
     of: Inventory, *ids: int, day: date = DAY, table: str = TABLE, size: int = 30, rules: Rules = RIDE_ALONG
 ) -> Registration:
-    """The next commit: one that adds these objects to a partition, each with its id's last digit of rows, and one."""
+    """Registers the next commit, which adds these objects to a partition. An object has `1 + id % 10` rows."""
     objects = tuple(small(id_, size, rows=1 + id_ % 10) for id_ in ids)
     return deliver(of, {(table, day): objects}, rules=rules)
 
@@ -88,7 +88,7 @@ def arrive(
 def deliver(
     of: Inventory, objects: dict[tuple[str, date], tuple[SmallObject, ...]], rules: Rules = RIDE_ALONG, number: int = 0
 ) -> Registration:
-    """Registers a commit, if not said otherwise the next one."""
+    """Registers a commit, by default with the next number."""
     number = number or of.cursor() + 1
     columns = {table: COLUMNS for table, _ in objects}
     return of.register(CommittedObjects(number, f"s3://bucket/run={number:03d}/", objects, columns), rules)
@@ -141,7 +141,7 @@ def made(of: Inventory, job: RunningJob, planned: PlannedRange, ratio: float = 1
 
 @dataclasses.dataclass(frozen=True)
 class Made:
-    """What a worker has in hand before its commit."""
+    """The results of a job that its worker has not committed yet."""
 
     job: RunningJob
     ranges: tuple[Range, ...]
@@ -187,7 +187,7 @@ def stale(job: RunningJob, lower: int, upper: int, **facts: Any) -> Range:
 
 
 def try_commit(of: Inventory, work: Made) -> bool:
-    """Whether a commit was let through."""
+    """True if the commit was accepted."""
     with suppress(transitions.JobLost, transitions.ChainChanged):
         work.commit(of)
         return True
@@ -200,7 +200,7 @@ def dump(of: Inventory) -> dict[str, tuple[int, dict]]:
 
 
 def assert_consistent(of: Inventory) -> None:
-    """What holds at any time: the chain, the totals, the jobs and the index rows are what the other rows say."""
+    """Checks the invariants: the chain, the totals, the jobs and the index rows agree with the other rows."""
     rows = {row.sort: row.data for row in of.store.query(of.dataset, "M")}
     found = list(of.partitions())
     due, open_, running = set(), set(), set()

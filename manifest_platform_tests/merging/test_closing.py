@@ -53,7 +53,7 @@ def merged(of: Inventory, *ids: int) -> None:
 
 
 def version(of: Inventory, *delayed: int) -> Version:
-    """What is to be published of a partition, with small objects that came later."""
+    """The version to publish of a partition: its ranges, and small objects that arrived later."""
     found = partition(of)
     files = [ServedFile(one.uri, one.rows, one.bytes, one.lower, one.upper) for one in of.ranges(TABLE, DAY)]
     files += [ServedFile(one.uri, one.rows, one.bytes, None, one.id) for one in map(small, delayed)]
@@ -207,7 +207,7 @@ def test_D10_what_was_merged_of_delayed_objects_is_published_with_it(store: Stor
 
 @EVERY_STORE
 def test_D11_a_live_object_just_after_the_close_is_merged_once(store: Store) -> None:
-    """It was on its way when the partition closed: who registers it looks again, and it is delayed."""
+    """The partition closes during the registration of the object. The registration reads again and marks it delayed."""
     of = inventory(store)
     arrive(of, 100)
     look = of.partition
@@ -238,7 +238,7 @@ def test_what_is_not_merged_at_the_close_is_due(store: Store, hasten: bool) -> N
 
 
 def test_what_an_open_day_leaves_unmerged_is_due_at_the_close(store: Store) -> None:
-    """By the default profile a job of an open day ends without a job for what does not fill an object."""
+    """With the default profile, a job of an open day leaves the objects that do not fill a range, without a next job."""
     of = inventory(store)
     arrive(of, 1, 2)
     of.hasten(TABLE, DAY, MORNING)
@@ -343,7 +343,7 @@ def test_E13_of_two_publications_at_once_one_learns_of_the_other(store: Store) -
 
 @EVERY_STORE
 def test_E13_the_older_one_first_is_told_to_the_newer_one(store: Store) -> None:
-    """The older one may have told the catalog after the newer one did: who comes second has to tell it again."""
+    """The older publisher may have updated the catalog last, so the publisher that records second must update it again."""
     of = published(store)
     read = partition(of)
     merged(of, 200)

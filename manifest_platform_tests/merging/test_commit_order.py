@@ -46,7 +46,7 @@ def manifest(store: Store) -> Manifest:
 
 
 def listing(item: ItemKey) -> Listing:
-    """What shredding an item wrote: two objects of one date, one of another."""
+    """The output of shredding an item: three objects, two of the first date and one of the second."""
     number = number_of(item)
     objects = tuple(
         ShreddedObject(TABLE, str(day), f"file:///small/{number}/{place}", 1 + (number + place) % 3, 30)
@@ -66,7 +66,7 @@ def register(of: Manifest, to: Inventory) -> int:
         try:
             done += not to.register(CommittedObjects.of(commit.number, listing(commit.key)), Rules()).known
         except EarlierCommitMissing:
-            break  # another registers, and this one has not seen how far yet
+            break  # another worker registers too, and this worker has read an old cursor
     return done
 
 

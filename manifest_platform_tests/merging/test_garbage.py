@@ -106,7 +106,7 @@ def part(lower: int, upper: int) -> str:
 
 
 def extended(yard: Yard) -> None:
-    """Parts (0, 100], (0, 150], (150, 180]: the first one is superseded."""
+    """Makes the parts (0, 100], (0, 150] and (150, 180]. The first part is superseded."""
     for id_, size in ((100, 30), (150, 30), (180, 90)):
         arrive(yard.inventory, id_, size=size)
         yard.merge()
@@ -310,7 +310,7 @@ def test_what_a_table_left_that_was_dropped_goes_once_it_is_there_again(yard: Ya
 
 
 def test_what_is_named_is_told_from_what_is_not(yard: Yard) -> None:
-    """Of the jobs, ranges and versions of the table as it is now, whatever stands for it."""
+    """Files that a running job, a range or a kept version names are in use; all other files are unnamed."""
     arrive(yard.inventory, 10)
     pass_the_day(yard.inventory)
     yard.merge()

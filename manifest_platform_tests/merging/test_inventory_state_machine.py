@@ -50,13 +50,13 @@ def _day(random: Random) -> int:
 
 
 def _content(random: Random) -> tuple[dict[int, int], int]:
-    """How many objects come for which dates, and of what size."""
+    """The number of objects by place in `DAYS`, and their size in bytes."""
     some = random.sample(range(len(DAYS)), random.choice([0, 1, 1, 2, 3]))
     return {day: random.randint(1, 4) for day in some}, random.choice([5, 30, 30, 60, 150])
 
 
 def _step(random: Random) -> tuple[int, str]:
-    """Which worker takes a step, and how it ends a job if it has one."""
+    """The number of the worker that takes a step, and the way in which it ends a job that it holds."""
     return random.randrange(2), random.choice(["commits"] * 6 + ["commits a part", "fails", "is broken", "dies"])
 
 
@@ -74,7 +74,7 @@ CHOICES: dict[str, tuple[int, Callable[[Random], tuple]]] = {
     "retry": (3, lambda random: (_day(random),)),
     "drop_or_begin": (2, lambda _: ()),
 }
-"""What may happen, how often of a hundred times or so, and with which arguments."""
+"""Each event by name: its weight in the random choice, and the function that draws its arguments."""
 
 
 @dataclass(frozen=True)
@@ -128,7 +128,7 @@ class LedgerMachine(RuleBasedStateMachine):
 
     @rule(random=randoms)
     def act(self, random: Random) -> None:
-        """One thing happens, and in its midst another."""
+        """Runs an event, and a second event between two store calls of the first."""
         event, meanwhile = Event.any(random), Event.any(random)
         self.interrupted.interrupt(random.randint(1, 7), lambda: self._happens(self.of, meanwhile), random.random() < 0.5)
         self._happens(self.interrupting, event)
@@ -248,7 +248,7 @@ class LedgerMachine(RuleBasedStateMachine):
                 act(found)
 
     def publish(self, of: Inventory, day: int) -> None:
-        """A publisher records what it made out when it was here last, and makes out what is to be published next."""
+        """Records the state that the previous call read, and reads the state that the next call records."""
         if self.looked:
             read, version = self.looked
             with suppress(Refused):
@@ -265,7 +265,7 @@ class LedgerMachine(RuleBasedStateMachine):
             self.looked = found, Version(TABLE, DAYS[day], ranges[-1].upper, found.generation, self.clock.now, files)
 
     def rebuild(self, of: Inventory, day: int) -> None:
-        """What was read last is written anew; and something else is read."""
+        """Rebuilds the chain that the previous call read, and reads a chain for the next call."""
         if self.found:
             read, ranges = self.found
             with suppress(ChainChanged, Refused):
@@ -277,7 +277,7 @@ class LedgerMachine(RuleBasedStateMachine):
                 self.found = found, ranges
 
     def drop_or_begin(self, of: Inventory) -> None:
-        """The table goes; or, if it is gone, begins anew."""
+        """Drops the table, or creates it again if it was dropped."""
         if self.of.table(TABLE) is None:
             of.sync_table(settings())
             self.lives += self.lives % 2

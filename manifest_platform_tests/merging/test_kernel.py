@@ -154,7 +154,7 @@ class TestOrder:
         threads: int,
         telling: int,
     ) -> None:
-        """Whether in memory or by way of the disk, rewritten or copied, by one thread or by three, with dictionaries or not."""
+        """Covers merges in memory and through the disk, rewritten and copied rows, one to three threads, and dictionaries."""
         monkeypatch.setattr(kernel, "_TELLING_ROWS", telling)
         if in_order:
             times = [sorted(part, key=lambda time: (time is None, time)) for part in times]
@@ -772,7 +772,7 @@ class TestS3:
             assert merge(task_of(bucket, [one])).rows == 1
 
     def proxy(self, server: S3Server, monkeypatch: pytest.MonkeyPatch) -> Any:
-        """What stands between Arrow and the server."""
+        """A context manager that routes Arrow's requests through a proxy in front of the server."""
         address = urlsplit(server.endpoint)
         context = proxied(lambda: socket.create_connection((address.hostname, address.port)), is_http=True)
 

@@ -1,4 +1,4 @@
-"""The rules of planning: the strict one, by what its cases say, and the other one, by what every plan must hold."""
+"""The planning profiles: STRICT by its documented cases, DEFAULT by the properties that every plan must have."""
 
 from collections.abc import Sequence
 from dataclasses import replace

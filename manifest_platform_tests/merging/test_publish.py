@@ -138,7 +138,7 @@ def test_E08_the_embedded_catalog_has_the_old_or_the_new_files_at_any_step(
 
 
 def interfering(inventory: Inventory, reopen: Callable[[], Store]) -> Inventory:
-    """The inventory of another process, by whose clock this one's lease has run out."""
+    """The inventory of another process, whose clock shows that the lease of the first process has expired."""
     clock = given.clock_at(inventory.clock() + timedelta(minutes=10))
     return Inventory(reopen(), given.DATASET, "other", clock)
 
@@ -170,7 +170,7 @@ def test_E13_a_publisher_who_wakes_up_late_puts_the_newer_version_back(
 def test_E13_a_version_is_told_again_after_another_publisher_told_an_older_one(
     inventory: Inventory, catalog: MemoryCatalog, reopen: Callable[[], Store], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The older publisher has its list written, and is held up. Its other two steps fall between those of the newer one."""
+    """The older publisher pauses after it has written its list. Its other two steps run between the newer publisher's."""
     arrive(inventory, 100)
     pass_the_day(inventory)
     merge(inventory)
@@ -198,7 +198,7 @@ def test_E13_a_version_is_told_again_after_another_publisher_told_an_older_one(
 def test_E13_a_lower_generation_with_later_objects_is_put_back(
     inventory: Inventory, catalog: MemoryCatalog, reopen: Callable[[], Store], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The older publisher lists what came late beside what is merged; the newer one has a rebuild, without that."""
+    """The older publisher lists a late object beside the merged object. The newer publisher lists a rebuild without it."""
     arrive(inventory, 100)
     pass_the_day(inventory)
     merge(inventory)
@@ -508,7 +508,7 @@ def test_a_table_that_is_dropped_meanwhile_is_not_published(inventory: Inventory
 
 @EVERY_STORE
 def test_publishers_at_once_publish_each_version_once(inventory: Inventory, reopen: Callable[[], Store]) -> None:
-    """Of two at once, one works, and the other is told so or finds nothing left to do."""
+    """While one publisher works, each concurrent publisher reports that it is busy, or finds nothing left to do."""
     catalog = EmbeddedCatalog(inventory)
     for number in range(1, 6):
         arrive(inventory, number * 10, day=DAY + timedelta(days=number))

@@ -452,7 +452,7 @@ def test_rules_of_the_strict_profile_keep_the_interval(store: Store) -> None:
 
 
 def try_commit_twice(of: Inventory) -> bool:
-    """Whether a second commit of one job is let through."""
+    """True if a second commit of the same job is accepted."""
     with slot(of) as held:
         work = make(of, claim_one(of, held))
         assert try_commit(of, work)

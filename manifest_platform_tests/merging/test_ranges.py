@@ -154,7 +154,7 @@ def test_C09_a_job_without_objects_ends(store: Store) -> None:
     with slot(of) as held:
         due(of, 11)
         first = claim_one(of, held)
-        due(of, 12)  # it rides with the next job, and is merged by this one
+        due(of, 12)  # it is due with the next job, but the running job merges it
         make(of, replace(first, partition=partition(of))).commit(of)
         before = partition(of)
         told = merge(of, held)
@@ -401,7 +401,7 @@ def test_a_rebuild_of_what_changed_or_differs_is_refused(store: Store) -> None:
 
 
 def test_a_merge_of_what_is_rebuilt_meanwhile_is_refused(store: Store) -> None:
-    """It may extend an object that readers are not to see any more."""
+    """The merge may extend an object that the rebuild has replaced."""
     of = inventory(store)
     with slot(of) as held:
         chain_of_two(of, held)
@@ -437,7 +437,7 @@ def test_a_rebuild_under_a_lease_is_refused_without_it(store: Store) -> None:
     first = slot(of)
     assert of.rebuild(partition(of), anew(of.ranges(TABLE, DAY)), first).generation == 3
     lossy = inventory(LossyStore(store, "repeat refused", 1), clock)
-    assert lossy.close(partition(of), NEXT_DAY).closed  # what was written so is recognised like all else
+    assert lossy.close(partition(of), NEXT_DAY).closed  # the repeated write of a row with this lease is recognized
     kill(first)
     clock.turn(LEASE)
     late = [replace(one, uri="file:///late") for one in of.ranges(TABLE, DAY)]

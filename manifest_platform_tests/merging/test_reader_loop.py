@@ -74,7 +74,7 @@ def assert_whole(found: Version, number: int) -> None:
 
 @pytest.mark.thorough
 def test_readers_see_old_or_new_files_during_switches(store: Store, reopen: Callable[[], Store]) -> None:
-    """Of many partitions, ten at a time: live, closed, merged, switched, published; once more with delayed objects."""
+    """Takes the partitions ten at a time through live, closed, merged, switched and published, then adds delayed objects."""
     writer, shared = given.inventory(store), reopen()
     catalog = EmbeddedCatalog(writer)
     current: list[int] = []
@@ -115,7 +115,7 @@ def day_of(number: int) -> date:
 
 
 def land(of: Inventory, numbers: range, start: int, stop: int) -> None:
-    """One commit with objects of each partition: those at these places among its own."""
+    """Registers one commit with the objects `start` to `stop` (exclusive) of each partition."""
     objects = {
         (TABLE, day_of(number)): tuple(
             given.small(id_, rows=1 + id_ % 10) for id_ in range(1_000 * number + start, 1_000 * number + stop)

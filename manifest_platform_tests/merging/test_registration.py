@@ -218,7 +218,7 @@ def test_several_register_at_once(store: Store, reopen: Callable[[], Store]) -> 
 
 
 def test_what_is_registered_whole_is_added_to_no_more(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
-    """One that is late would take objects whose dates another, by its clock, did not accept."""
+    """Without this rule, a slow process would add objects whose dates a faster process has rejected by its later clock."""
     days = [date(2022, 8, 20) + timedelta(days=day) for day in range(18)]
     commit = CommittedObjects(1, "s3://bucket/run=1/", {(TABLE, day): (small(at),) for at, day in enumerate(days, start=1)}, {})
     early = inventory(store, clock_at(datetime(2022, 9, 9, tzinfo=UTC)))

@@ -65,7 +65,7 @@ def test_nothing_to_do_needs_no_job(spark: SparkSession) -> None:
 
 
 def test_the_largest_begins_first(spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """With more tasks than cores, the one that takes longest must not be the one that is waited for."""
+    """With more tasks than cores, a longest task that begins last would delay the end of the whole job."""
     tasks = [task(tmp_path, "log", rows, list(range(rows))) for rows in (10, 30, 20)]
     assert spark_job.ordered(tasks) == [1, 2, 0]
     asked = []
@@ -112,7 +112,7 @@ def test_what_nobody_foresaw_is_a_failure_of_its_range(
 
 
 def test_a_task_that_spark_runs_again_does_not_touch_what_the_first_wrote(tmp_path: Path) -> None:
-    """A worker that is thought lost may go on, also after the commit: neither of the two may write over the other's object."""
+    """A worker that Spark considers lost may continue, even after the commit. No attempt may overwrite the other's object."""
     one = task(tmp_path, "log", 1, [3, 1])
     first, again = (Path(storage.local_path(spark_job._merge_task(one, None)["merged"]["uri"])) for _ in range(2))
     assert first != again

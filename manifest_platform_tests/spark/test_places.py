@@ -21,7 +21,7 @@ pytestmark = pytest.mark.long
 
 
 def _told(script: str, *arguments: str | Path, aws: Mapping[str, str] | None = None) -> dict[str, Any]:
-    """What a script of its own process says last, as JSON: a process has one Spark session."""
+    """Runs a script in a process of its own, because a process has one Spark session. Returns its last output line, as JSON."""
     environment = {name: value for name, value in os.environ.items() if not name.startswith(("AWS_", "SPARK_"))}
     environment |= {"SPARK_LOCAL_IP": "127.0.0.1", "PYSPARK_PYTHON": sys.executable, **(aws or {})}
     command = [sys.executable, "-c", script, *map(str, arguments)]

@@ -29,7 +29,10 @@ class Recording(DuckDB):
 
 
 def seen(path: Path) -> dict[str, Any]:
-    """What a reader finds: rows of `events`, the fence's (token, epoch, applied), the ledger's (item, epoch, late)."""
+    """The state that a reader finds.
+
+    The number of rows of `events`, the fence's (token, epoch, applied) and the ledger's (item, epoch, late).
+    """
     engine = DuckDB(path)
     try:
         has_events = "events" in engine.columns("shop")

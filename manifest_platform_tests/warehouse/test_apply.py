@@ -28,7 +28,7 @@ from manifest_platform_tests.warehouse.workers import Pausing, Snapshotting, Wor
 
 
 def set_fence(engine: DuckDB, **columns: Any) -> None:
-    """What a restored backup, or another program, may have done to the fence."""
+    """Changes columns of the fence, as a restored backup or another program might."""
     for name, value in columns.items():
         engine.write(f"UPDATE {engine.qualified('manifest_platform', 'fence')} SET {name} = ? WHERE feed = ?", (value, FEED))
 

@@ -303,7 +303,7 @@ class TestRefusals:
     def test_an_epoch_in_which_something_was_loaded_takes_no_other_snapshot(
         self, shop: Warehouse, engine: Recording, tmp_path: Path, after: str
     ) -> None:
-        """Begun, cancelled, and then tried all the same; or begun anew by a manifest that was put back."""
+        """A worker may try a full load after its cancellation; a restored manifest may begin the same epoch again."""
         if after == "window":
             shop.apply(window(tmp_path, "0045", products(b="3"), epoch=2))
         else:
@@ -440,7 +440,7 @@ class TestRefusals:
 
 
 class Failing(Recording):
-    """Refuses, or loses against another one, the nth statement that has some words in it."""
+    """Raises `error` instead of running the nth statement that contains `words`."""
 
     def __init__(self, path: Path, words: str, error: Exception, nth: int = 1) -> None:
         super().__init__(path)
@@ -508,7 +508,7 @@ class TestFailures:
         self, shop: Warehouse, path: Path, tmp_path: Path, words: str
     ) -> None:
         shop.close()
-        # The first COMMIT and three of the fence's updates are those that raise all fences beforehand.
+        # The first COMMIT and three updates of the fence belong to the step that raises all fences before the load.
         engine = Failing(path, words, Conflict("another one was faster"), {"COMMIT": 2, "RENAME": 2}.get(words, 4))
         assert isinstance(Warehouse(engine, "shop").apply(snapshot(tmp_path, "0015", products(a="1"))), Applied)
         assert names_of(engine) == {"a": "1"}

@@ -35,7 +35,7 @@ class Incr:
 
 @dataclass(frozen=True)
 class Begin:
-    """A full load of the snapshot as of so many windows ago. `lacks`: objects that it has nothing of are not in it."""
+    """A full load of the snapshot of `ago` windows ago. `lacks`: it leaves out objects without rows, except products."""
 
     ago: int
     lacks: bool
@@ -105,7 +105,7 @@ class History:
         full = wanted.full is not None
         point = f"{'full' if full else 'load'}.{self.crash}".replace("full.before_transaction", "full.shadows_built")
         committed, self.crash, self.token = self.crash == "committed", None, self.token + 1
-        # As an environment would have it, for this one load.
+        # Set as in the environment of a real process, for this load only.
         failpoints.os.environ[failpoints.VARIABLE] = f"{point}:raise"
         try:
             warehouse.apply(wanted)

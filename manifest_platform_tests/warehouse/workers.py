@@ -11,7 +11,7 @@ from manifest_platform.warehouse.engines.duckdb import DuckDB
 
 
 class Pausing(DuckDB):
-    """DuckDB that waits at a statement until it is let go on, once."""
+    """DuckDB that waits once, at the first statement that begins with `at`, until the test sets `go_on`."""
 
     def __init__(self, path: Path, at: str, patience: float = 5.0) -> None:
         super().__init__(path, patience)
@@ -25,7 +25,7 @@ class Pausing(DuckDB):
 
 
 class Snapshotting(Pausing):
-    """Has read the fence in its transaction before it pauses, so that its snapshot is an old one."""
+    """Reads the fence in its transaction before it pauses, so that its snapshot is stale."""
 
     def begin(self) -> None:
         super().begin()

@@ -91,7 +91,7 @@ class MemoryCatalog(Catalog):
         self.writes += 1
 
     def seen(self, day: date = DAY, table: str = f"app.{TABLE}") -> list[int]:
-        """What a reader of a partition sees: the ids up to which its files go."""
+        """The upper ids of the files that a reader of a partition sees."""
         return [file.upper for file in self.lists[self.partitions[table][day]]]
 
 
@@ -115,12 +115,12 @@ def merge(of: Inventory, day: date = DAY, table: str = TABLE) -> None:
 
 
 def pass_the_day(of: Inventory, day: date = DAY) -> None:
-    """It is half an hour into the next day."""
+    """Sets the clock to half an hour after the end of the day."""
     turn(of, given.NEXT_DAY + (day - DAY) - of.clock())
 
 
 def turn(of: Inventory, by: timedelta) -> None:
-    """Time passes for an inventory with a clock of the tests."""
+    """Advances the clock of an inventory, which must be a test clock."""
     assert isinstance(of.clock, Clock)
     of.clock.turn(by)
 

@@ -225,7 +225,7 @@ def test_E04_a_run_without_news_writes_nothing(inventory: Inventory, catalog: An
     report = run(inventory, catalog)
     assert rows(inventory) == before
     assert getattr(catalog, "writes", 0) == writes
-    # The tables, the partitions at work, the one that there is: three questions; one to a catalog outside.
+    # Three store requests: the tables, the open partitions, and the partition found. An external catalog takes one request.
     assert (report.store_requests, report.catalog_requests) == (3, 0 if catalog.shows_live else 1)
 
 

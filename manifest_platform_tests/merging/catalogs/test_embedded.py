@@ -191,7 +191,7 @@ def test_a_lost_version_is_never_an_empty_partition(shop: Shop) -> None:
 
 
 def meanwhile(inventory: Inventory, monkeypatch: pytest.MonkeyPatch, action: Callable[[], object]) -> None:
-    """Something happens after a reader has read a partition's row, and before it reads the small objects."""
+    """Runs an action once, after a reader has read a partition's row and before it reads the small objects."""
     real, actions = Inventory.small_objects, [action]
 
     def small_objects(of: Inventory, *arguments: Any, **named: Any) -> list[SmallObject]:

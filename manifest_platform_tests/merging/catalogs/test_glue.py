@@ -318,7 +318,7 @@ def test_E11_an_old_name_that_stands_for_something_else_is_left_alone(
 def test_E11_a_name_that_a_table_gives_up_can_be_anothers_at_once(
     inventory: Inventory, catalog: GlueCatalog, glue: Any, output: str
 ) -> None:
-    """The other one comes first by its key, and has no partition of the first day."""
+    """The table that takes over the name sorts first by its key, and has no partition of the first day."""
     arrive(inventory, 11)
     run(inventory, catalog, output)
     before = locations(glue)
