@@ -67,7 +67,7 @@ reference: $(SYNCED) ## Writes the pages of docs/reference that are made from co
 	$(BIN)/manifest-platform config reference > docs/reference/configuration.md
 	$(BIN)/manifest-platform schema > docs/reference/json.md
 
-check: $(SYNCED) ## Checks format, lint, types, import layers, Dagster definitions and duplicates
+check: $(SYNCED) ## Checks format, lint, types, import layers, duplicates, Dagster definitions and English
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/ty check
@@ -75,6 +75,7 @@ check: $(SYNCED) ## Checks format, lint, types, import layers, Dagster definitio
 	$(BIN)/pylint --disable=all --enable=duplicate-code --min-similarity-lines=8 --ignore-imports=y --ignore-signatures=y \
 		manifest_platform manifest_platform_tests benchmarks/*.py
 	VIRTUAL_ENV="$(CURDIR)/.venv" $(BIN)/dg check defs
+	$(BIN)/python scripts/prose.py
 
 prose: $(SYNCED) ## Checks the English of documents, docstrings and comments with Vale (TEXTS=paths for some)
 	@$(BIN)/python scripts/prose.py $(TEXTS)
