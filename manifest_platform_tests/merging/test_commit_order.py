@@ -60,7 +60,7 @@ def landed(of: Manifest, count: int) -> None:
 
 
 def register(of: Manifest, to: Inventory) -> int:
-    """Registers what was committed since; how much that was."""
+    """Registers the commits after the cursor. Returns the number of new registrations."""
     done = 0
     for commit in of.commits(after=to.cursor()):
         try:

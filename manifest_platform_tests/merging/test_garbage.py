@@ -310,7 +310,7 @@ def test_what_a_table_left_that_was_dropped_goes_once_it_is_there_again(yard: Ya
 
 
 def test_what_is_named_is_told_from_what_is_not(yard: Yard) -> None:
-    """Files that a running job, a range or a kept version names are in use; all other files are unnamed."""
+    """Files that a running job, a range, a kept version or the published live list names are in use. All others are unnamed."""
     arrive(yard.inventory, 10)
     pass_the_day(yard.inventory)
     yard.merge()

@@ -128,7 +128,7 @@ class LedgerMachine(RuleBasedStateMachine):
 
     @rule(random=randoms)
     def act(self, random: Random) -> None:
-        """Runs an event, and a second event between two store calls of the first."""
+        """Runs an event, and a second event at one of its first seven store calls."""
         event, meanwhile = Event.any(random), Event.any(random)
         self.interrupted.interrupt(random.randint(1, 7), lambda: self._happens(self.of, meanwhile), random.random() < 0.5)
         self._happens(self.interrupting, event)

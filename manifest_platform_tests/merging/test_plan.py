@@ -1,4 +1,4 @@
-"""The planning profiles: STRICT by its documented cases, DEFAULT by the properties that every plan must have."""
+"""The planning profiles, by examples and by the properties that every plan must have."""
 
 from collections.abc import Sequence
 from dataclasses import replace

@@ -225,7 +225,7 @@ def test_E04_a_run_without_news_writes_nothing(inventory: Inventory, catalog: An
     report = run(inventory, catalog)
     assert rows(inventory) == before
     assert getattr(catalog, "writes", 0) == writes
-    # Three store requests: the tables, the open partitions, and the partition found. An external catalog takes one request.
+    # Three store requests: the tables, the index of open partitions, and the one open partition.
     assert (report.store_requests, report.catalog_requests) == (3, 0 if catalog.shows_live else 1)
 
 
