@@ -437,9 +437,8 @@ def test_a_rebuild_under_a_lease_is_refused_without_it(store: Store) -> None:
     first = slot(of)
     assert of.rebuild(partition(of), anew(of.ranges(TABLE, DAY)), first).generation == 3
     lossy = inventory(LossyStore(store, "repeat refused", 1), clock)
-    assert lossy.close(
-        partition(of), NEXT_DAY
-    ).closed  # a refused repeat of a write is recognized after a rebuild with a lease too
+    # A refused repeat of a write is recognized after a rebuild with a lease too.
+    assert lossy.close(partition(of), NEXT_DAY).closed
     kill(first)
     clock.turn(LEASE)
     late = [replace(one, uri="file:///late") for one in of.ranges(TABLE, DAY)]
