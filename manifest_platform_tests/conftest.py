@@ -35,7 +35,7 @@ def session_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="session", autouse=True)
 def spool_folder(session_folder: Path) -> None:
-    """What killed processes of tests leave stays among the tests."""
+    """Sets the spool to a folder of this session, so that files of killed processes stay among the test files."""
     place = session_folder / "spool"
     place.mkdir(exist_ok=True)
     os.environ[spool.VARIABLE] = str(place)

@@ -9,9 +9,9 @@ from __future__ import annotations
 import os
 
 IS_WHOLE = os.environ.get("MANIFEST_PLATFORM_PROOFS") == "whole"
-"""Whether this is `make test-long`."""
+"""True if this run is `make test-long`."""
 
 
 def cases(part: int, whole: int) -> int:
-    """How many cases this run tries."""
+    """The number of cases that this run tries: `whole` for `make test-long`, otherwise `part`."""
     return whole if IS_WHOLE else part

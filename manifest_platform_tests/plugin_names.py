@@ -41,7 +41,7 @@ def namings() -> list[Naming]:
 
 
 def names_in(module: str, source: str) -> Iterator[Naming]:
-    """Those of a module, by line."""
+    """Yields the plugin names in a module's source, by line."""
     tree, lines = ast.parse(source), source.splitlines()
     docstrings = {
         id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)

@@ -12,7 +12,7 @@ from manifest_platform_tests.plugin_names import PACKAGE
 
 COMMAND = "manifest-platform "
 TELLS = ("cli/", "orchestration/", "demo/", "fake_vault/", "__main__.py")
-"""Who types commands, or tells people what to type; of `fake_vault`, how it is run."""
+"""Modules that run commands or name them to people; `fake_vault` names the command that runs it."""
 ALLOWED = {
     "operations/project/plan.py": "the line by which a file that init made is known",
     "pipeline/pipeline.py": "the author of records: the program and its version",
@@ -33,7 +33,7 @@ def strings(source: str) -> Iterator[tuple[int, str]]:
 
 
 def found(path: Path) -> list[str]:
-    """Where a module names a command line."""
+    """The places where a module names a command line."""
     return [f"{path.relative_to(PACKAGE)}:{line}: {text}" for line, text in strings(path.read_text()) if COMMAND in text]
 
 

@@ -80,7 +80,7 @@ def rows(page: Path = MAP) -> list[Row]:
 
 
 def problem(file: str, name: str) -> str | None:
-    """What is wrong with an entry, and what may be meant instead; None where it is there."""
+    """Describes the fault of an entry and suggests similar names; None if the name is defined."""
     path, dotted = ROOT / file, name.replace("::", ".")
     if path.is_file() and dotted in defined(path):
         return None

@@ -48,7 +48,7 @@ ELSEWHERE = {
 
 
 def docstrings() -> Iterator[tuple[str, str]]:
-    """Of each module of ours its path and docstring."""
+    """Yields (path, docstring) of each module."""
     for package in PACKAGES:
         for path in sorted((ROOT / package).glob("**/*.py")):
             if text := ast.get_docstring(ast.parse(path.read_text()), clean=False):
@@ -70,7 +70,7 @@ def groups() -> set[str]:
 
 
 def is_there(dotted: str) -> bool:
-    """Whether a dotted name is a module, or something that a module defines."""
+    """True if a dotted name is a module, or something that a module defines."""
     if dotted in groups() or dotted in ELSEWHERE or (ROOT / dotted).is_file():
         return True
     parts = dotted.split(".")
@@ -101,7 +101,7 @@ def test_every_file_that_is_named_is_there() -> None:
 
 
 def test_every_file_that_is_named_shortly_is_there() -> None:
-    """As seen from the repository, the package, or the benchmarks."""
+    """Short paths are relative to the repository, the package, or the benchmarks."""
     from_where = [ROOT, ROOT / "manifest_platform", ROOT / "benchmarks"]
     missing = [
         (page.name, path)

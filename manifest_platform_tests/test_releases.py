@@ -1,4 +1,4 @@
-"""Two releases on one store: the one before this, out of the repository's history, and this one, on each other's rows."""
+"""Two releases on one store: the previous release, from the repository's history, and the current release."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def rows(url: str) -> list[Any]:
 def test_the_release_before_writes_nothing_into_a_store_of_this_one(
     tmp_path: Path, store_url: str, release_before: ReleaseBefore
 ) -> None:
-    """It asks for no version: where it can read a row, it writes it back without what it does not know."""
+    """The previous release checks no version: it would write a row back without the fields that it does not know."""
     stored = {"store": store_url, "archive": str(tmp_path / "archive")}
     shop = Shop(tmp_path, manifest=stored, merge={})
     shop.write(0, 1, 2)

@@ -87,7 +87,7 @@ class JsonCatalog(Catalog):
         return {date.fromisoformat(day): place for day, place in found["current"].items()}
 
     def files(self, table: CatalogTable, day: date) -> list[str]:
-        """What a reader does: the current list of a date."""
+        """The current list of files of a date, as a reader finds it."""
         return self._require(table)["lists"][self.locations(table)[day]]
 
     def _require(self, table: CatalogTable) -> dict[str, Any]:

@@ -89,7 +89,7 @@ class Toy(Engine):
         return [column[0] for column in cursor.description or ()], rows
 
     def begin(self) -> None:
-        self.execute("BEGIN IMMEDIATE")  # there is one writer: a second one waits, and gives up after its patience
+        self.execute("BEGIN IMMEDIATE")  # SQLite has one writer: a second writer waits until its timeout
 
     def rollback(self) -> None:
         if self._open:

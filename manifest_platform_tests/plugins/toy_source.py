@@ -48,7 +48,7 @@ NOTES = Table(FEED, (Column("id", "bigint", nullable=False), Column("text", "str
 
 
 def parse(name: str) -> DirectoryName | None:
-    """What a folder's name says; None for what is no day's."""
+    """Parses a folder's name `day=YYYY-MM-DD`; returns None for any other name."""
     try:
         day = datetime.strptime(name, "day=%Y-%m-%d").replace(tzinfo=UTC)
     except ValueError:

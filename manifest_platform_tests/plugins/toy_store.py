@@ -25,7 +25,7 @@ from manifest_platform.manifest.stores.driver import Driver, Objects
 
 @dataclass
 class Memory:
-    """What the stores of one URL share: versions and JSON texts by key, and the writes of each token."""
+    """The data shared by all stores of a URL: versions and JSON texts by key, and the writes of each token."""
 
     rows: dict[tuple[str, str], tuple[int, str]] = field(default_factory=dict)
     done: dict[str, str] = field(default_factory=dict)
@@ -120,6 +120,6 @@ class MemoryDriver(Driver):
         return made
 
     def check(self, url: str) -> tuple[str, list[Difference]]:
-        """Whether it was made."""
+        """Returns the URL, and a difference if no store was made for it."""
         there = url in _memories
         return url, [] if there else [Difference("memory", "there", "missing", "it is made when it is opened")]

@@ -1,8 +1,9 @@
 """A function in a process of its own that may not do much: what it returned, and what it took, said and opened.
 
 Each call is a fork of a small server that has the heavy imports, so that it costs some 20 ms. The process has a limit of its
-address space, a deadline, secrets in its environment, and an audit hook that notes what Python opens. What C++ opens (Arrow's
-own file systems) no hook sees: a test puts a canary where nothing is to be read, and looks for it in what comes back.
+address space, a deadline, secrets in its environment, and an audit hook that notes what Python opens. The hook does not see
+files that C++ opens (Arrow's own file systems). For these a test writes a canary into a file that nothing should read, and
+searches the result for it.
 """
 
 from __future__ import annotations
@@ -51,7 +52,7 @@ _OPENING = frozenset({"open", "os.listdir", "os.scandir", "os.rename", "os.remov
 
 @dataclass(frozen=True)
 class Confined:
-    """What became of a confined call.
+    """The outcome of a confined call.
 
     `value` is what it returned; `error` what it raised, as `Type: message`, with the types of its bases in `kinds`; `died` why
     it did neither: the deadline, or a signal. `output`: what it wrote to stdout and stderr. `opened`: the paths that Python
@@ -69,12 +70,12 @@ class Confined:
 
     @property
     def is_bounded(self) -> bool:
-        """Whether it ended by itself, and not for want of memory, whoever caught that."""
+        """True if the call ended by itself and reports no lack of memory, even in an error that other code caught."""
         told = f"{self.error} {self.value!r} {self.output}"
         return not self.died and "MemoryError" not in self.kinds and not any(sign in told for sign in _EXHAUSTED)
 
     def says(self, secret: str = CANARY) -> bool:
-        """Whether a text is in what it returned, raised or wrote, plain or encoded as a URL, a form or a literal has it."""
+        """True if the value, the error or the output contains the text, plain or encoded as in a URL, form or literal."""
         told = "\n".join((repr(self.value), str(self.value), self.error, self.output))
         forms = {
             secret,
@@ -88,7 +89,7 @@ class Confined:
         return any(form in told for form in forms)
 
     def opened_outside(self, *folders: str | os.PathLike[str]) -> list[str]:
-        """What it opened that lies in none of the folders, nor in what Python itself is made of."""
+        """The opened paths outside the folders, Python's installation, the project, `/proc` and `/dev`."""
         allowed = [os.path.realpath(folder) for folder in (*folders, sys.prefix, sys.base_prefix, _PROJECT, "/proc", "/dev")]
         found = {path: os.path.realpath(path) for path in self.opened}
         return sorted(path for path, real in found.items() if not any(_within(real, folder) for folder in allowed))
@@ -109,7 +110,7 @@ def confined(
     seconds: float = 20,
     environment: Mapping[str, str] = SECRETS,
 ) -> Confined:
-    """Calls a function in a process of its own, which may take `memory` bytes of address space more, and so many seconds.
+    """Calls a function in a process of its own, which may take `memory` more bytes of address space and `seconds` seconds.
 
     Function, arguments and what it returns travel pickled; a function may be a closure.
     """
@@ -166,7 +167,7 @@ def _server() -> Any:
 
 
 def _call(answer: Connection, call: bytes, memory: int, seconds: float, environment: dict[str, str], output: int) -> None:
-    """What the process does."""
+    """Runs the pickled call in the forked process, under its limits."""
     os.dup2(output, 1)
     os.dup2(output, 2)
     os.environ.update(environment)
@@ -183,7 +184,7 @@ def _call(answer: Connection, call: bytes, memory: int, seconds: float, environm
     opened.clear()
     before = _resident("VmRSS")
     with contextlib.suppress(OSError), Path("/proc/self/clear_refs").open("w") as peak:
-        peak.write("5")  # the peak begins anew
+        peak.write("5")  # resets the peak of resident memory
     _limit(memory, seconds)
     try:
         value = function(*arguments)

@@ -1,4 +1,4 @@
-"""A server that answers what no honest one would, over a real socket; it may send for ever, and as slowly as it likes."""
+"""A malicious HTTP server on a real socket: its responses may be invalid, endless, or slow."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ OTHER_HOST = "127.0.0.2"
 
 @dataclass
 class Request:
-    """What was asked: the target of the request line, the headers by lower-case name, and the body."""
+    """A received request: the target of the request line, the headers by lower-case name, and the body."""
 
     method: str
     target: str
@@ -42,7 +42,7 @@ Answer = Callable[[Request], Iterable[bytes]]
 
 
 def response(status: int = 200, body: bytes = b"", *headers: str, length: int | None = None) -> bytes:
-    """A whole answer; `length`: the one that it tells, which may be a lie."""
+    """A whole HTTP response; `length` replaces the true length in its Content-Length header."""
     lines = [f"HTTP/1.1 {status} Said", f"Content-Length: {len(body) if length is None else length}", *headers, "", ""]
     return "\r\n".join(lines).encode() + body
 

@@ -42,7 +42,7 @@ def window_of(root: Path, files: Mapping[str, bytes], feed: Any = "incr") -> Win
 
 
 def shred_run(directory: Directory, registry: str, options: Options) -> Listing | ShredFailure:
-    """What the Spark job makes of a run."""
+    """Shreds a run as the Spark job does, without Spark."""
     most_bad = options.most_bad(_most_good(directory, options.limits))
     resolver = Resolver([registry])
     tasks = [
@@ -54,7 +54,7 @@ def shred_run(directory: Directory, registry: str, options: Options) -> Listing 
 
 
 def shred_window(window: Window, options: VeevaOptions) -> Listing | ShredFailure:
-    """What the Spark job makes of a window."""
+    """Shreds a window as the Spark job does, without Spark."""
     tasks = [
         Task(0, number, window.output, tuple(window.paths[path][0] for path in paths), paths)
         for number, paths in enumerate(_plan(window, options.split_size))

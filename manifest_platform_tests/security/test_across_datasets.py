@@ -64,7 +64,7 @@ APART: list[dict[str, Any]] = [
         "b": {"catalog": {"kind": "glue", "region": "eu-west-1"}, "tables": {"log": {"schema_name": "shared"}}},
     },
 ]
-"""What two datasets may share: a store, a warehouse, a bucket, a folder above; a database where tables have other names."""
+"""Valid configurations of two datasets that share a store, warehouse, bucket, parent folder, or database."""
 
 
 @pytest.mark.parametrize("given", APART)

@@ -28,7 +28,7 @@ METADATA = b"extract,column_name,type\nObject.product__v,id,String\nObject.produ
 
 
 def up_to_a_mib(text: bytes, times: int) -> bytes:
-    """A text so many times over, cut off: what Hypothesis makes on the way it keeps, gigabytes where that is large."""
+    """Repeats a text, cut off at 1 MiB: Hypothesis keeps intermediate values, which could take gigabytes."""
     return (text * min(times, MIB // max(1, len(text)) + 1))[:MIB]
 
 
@@ -84,7 +84,7 @@ told = settings(max_examples=cases(6, 800), deadline=None, derandomize=not cases
 
 
 def holds(ended: Confined, root: Path) -> None:
-    """What is promised of whatever landed."""
+    """Asserts the guarantees that hold for any landed bytes."""
     assert ended.is_bounded, ended
     assert ended.bytes < 500 * MIB
     assert not ended.error, "a task tells what is wrong, and raises nothing"

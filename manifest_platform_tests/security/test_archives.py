@@ -41,7 +41,7 @@ def pax(*records: str) -> bytes:
 
 
 def refused(folder: Path, *before: bytes, match: str, limits: Limits = Limits(), most: float = 24) -> None:  # noqa: B008
-    """What stands before the members of a good archive has it refused, within so many MiB."""
+    """Asserts that `before`, put before a good archive's members, has it refused within `most` MiB of memory."""
     source = Source(split(gzip.compress(b"".join([*before, tar_of(GOOD)]))), block=MIB)
     tracemalloc.start()
     try:
@@ -88,7 +88,7 @@ def test_headers_of_many_members_are_limited_together(tmp_path: Path) -> None:
     ],
 )
 def test_the_map_of_a_sparse_file_is_not_read(tmp_path: Path, records: Iterable[str]) -> None:
-    """It is as long as it says, and a number of it takes more memory than it has bytes."""
+    """The map of a sparse file can have any length, and a parsed number takes more memory than its bytes."""
     lines = b"9999999\n" + b"1\n" * (8 * MIB)
     sparse = extended(tarfile.XHDTYPE, pax(*records)) + header(tarfile.REGTYPE, len(lines), "a") + lines
     refused(tmp_path, sparse, match="a sparse file")
@@ -116,7 +116,7 @@ def test_names_are_limited_together_and_in_depth(tmp_path: Path) -> None:
 
 def test_headers_of_members_are_not_kept(tmp_path: Path) -> None:
     """The tar remembered every member with all that its headers said: 100,000 members, 8 KiB each."""
-    # no folder is kept twice, so the same one may come as often as it likes
+    # no folder is kept twice, so an archive may repeat the same folder
     one = extended(tarfile.XHDTYPE, pax(f"comment={'v' * 4000}")) + header(tarfile.DIRTYPE, 0, "d")
     content = gzip.compress(b"".join([one * 2000, tar_of(GOOD)]))
     source = Source(split(content), block=MIB)

@@ -101,7 +101,7 @@ _headers = st.sampled_from(
 
 @st.composite
 def _responses(draw: st.DrawFn, bodies: st.SearchStrategy[bytes] = _bodies) -> tuple[str, bytes]:
-    """How an answer is sent, and its bytes."""
+    """The way in which a response is sent, and its bytes."""
     how = draw(st.sampled_from(["whole"] * 12 + ["raw", "cut", "endless", "slow", "bomb"]))
     if how == "raw":
         return how, draw(
@@ -134,7 +134,7 @@ def _check(found: Confined) -> None:
 
 
 def _shred(url: str) -> tuple[int, int, str]:
-    """What lines with known and unknown schemas become by a registry: good ones, bad ones and their reasons."""
+    """Shreds lines with known and unknown schemas; returns the good count, the bad count and the reasons."""
     registry.SILENCE_SECONDS, registry.PAUSE_SECONDS = 0.3, 0.0
     limits = RegistryLimits().model_copy(
         update={"schema_kib": 64, "total_mib": 1, "seconds": 0.6, "versions": 8, "unknown_keys": 6}

@@ -52,7 +52,7 @@ def failure(ended: Confined) -> str:
 class TestLines:
     @pytest.mark.parametrize("packed", [False, True])
     def test_a_line_that_is_too_long_is_a_bad_row_and_the_others_are_read(self, tmp_path: Path, registry: str, packed: bool):
-        """Of the line 64 KiB are kept, and where it begins."""
+        """The bad row keeps 64 KiB of the line, and the position where the line begins."""
         good = enriched() + b"\n"
         text = good * 2 + b"\xff" * (5 * MIB) + b"\n" + good
         directory = landed(tmp_path, f=gzip.compress(text, 1) if packed else text)

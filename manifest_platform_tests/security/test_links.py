@@ -241,7 +241,7 @@ def test_neither_a_sidecar_nor_an_attempt_is_read_through_a_link(root: Path, tmp
 
 
 def test_nothing_is_written_through_a_link(root: Path, tmp_path: Path) -> None:
-    """Whoever made a window's folder beforehand, a link, had the capture write where it leads."""
+    """A link that was created in place of a window's folder once made the capture write to the link's target."""
     item = root / VAULT / WINDOW
     check_way(storage.as_uri(item / "attempt=1"))  # nothing of it is there yet
     item.parent.mkdir(parents=True)

@@ -11,7 +11,7 @@ from manifest_platform.demo.dynamodb import DynamoDbLocal
 
 
 def test_dynamodb_local_listens_on_the_loopback_address_alone(dynamodb: DynamoDbLocal) -> None:
-    """It listened on all addresses: whoever reached the machine had the tables. 127.0.0.2 stands for another one."""
+    """DynamoDB Local once listened on all addresses, open to the network. 127.0.0.2 represents another address."""
     port = urlsplit(dynamodb.endpoint).port
     assert port
     socket.create_connection(("127.0.0.1", port), timeout=2).close()

@@ -153,7 +153,7 @@ def test_what_a_server_must_prove(
 def test_a_server_that_proves_who_it_is_gets_the_password(
     impostor: Impostor, host: str, more: str, is_given: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """By the authorities that the system trusts, where nothing else is said."""
+    """The system's trusted authorities verify the server if the URL names no others."""
     key, certificate = tmp_path / "key.pem", tmp_path / "certificate.pem"
     made = "openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -days 1 -subj /CN=db.example"
     made += f" -addext subjectAltName=DNS:db.example -keyout {key} -out {certificate}"
@@ -243,7 +243,7 @@ MADE = {
     "table manifest": ("ALTER TABLE manifest OWNER TO {mallory}", "ALTER TABLE manifest OWNER TO CURRENT_USER"),
     "schema {schema}": ("ALTER SCHEMA {schema} OWNER TO {mallory}", "ALTER SCHEMA {schema} OWNER TO CURRENT_USER"),
 }
-"""What may run with the platform's writes, or hide rows from it, how it is made, and how it goes."""
+"""Objects that may run with the platform's writes or hide rows from it, with the SQL that makes and removes each."""
 
 
 def test_nothing_of_others_runs_with_the_platforms_writes(postgres: str, mallory: str) -> None:
@@ -285,7 +285,7 @@ def test_names_mean_what_they_meant_whatever_others_make_in_the_schema(postgres:
         _run(postgres, f"SET ROLE {mallory}", f"SET search_path = {first}", _TABLE)
         assert isinstance(store, SqlStore)
         store.transact("p", [Put("a", {}, ABSENT)], "token")
-        with store._database.reader.connect():  # so that the next one is a connection of its own
+        with store._database.reader.connect():  # so that the next transaction opens a new connection
             store.transact("p", [Put("b", {}, ABSENT)], "another")
             assert len(store.query("p", "")) == 2
     assert len(_run(postgres, "SELECT * FROM manifest")) == 2

@@ -86,7 +86,7 @@ ATTACKS = {
     "prepared": "PREPARE one AS SELECT 1",
     "call": "CALL force_checkpoint()",
 }
-"""What a query may try. `target`: a file that the connection has open itself."""
+"""Forbidden statements that a query may try. `target`: a file that the connection itself has open."""
 
 READS = {
     "FROM log": [(1, CANARY)],
@@ -126,7 +126,7 @@ def asked(request: pytest.FixtureRequest, tmp_path: Path, warehouse: DuckDB) -> 
 
 @pytest.fixture
 def host() -> Iterator[socket.socket]:
-    """A server of somebody else, which nobody is to ask."""
+    """A server of another party, which must receive no request."""
     with socket.create_server(("127.0.0.2", 0)) as server:
         server.settimeout(0)
         yield server

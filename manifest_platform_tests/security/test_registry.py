@@ -58,7 +58,7 @@ def test_a_registry_that_answers_200_to_everything_ends_the_search_for_versions(
 
 @pytest.mark.parametrize("listed", [True, False])
 def test_a_model_has_no_more_versions_than_the_limit(listed: bool):
-    """By a list, or by so many that are really there."""
+    """The registry either lists 50 versions, or serves 50 versions without a list."""
     many = [f"iglu:com.acme/link_click/jsonschema/1-0-{number}" for number in range(50)]
 
     def answer(request: Request) -> Iterable[bytes]:
@@ -84,7 +84,7 @@ def _error(url: str, **figures: float) -> str:
 
 @pytest.mark.parametrize("encoding", ["", "Content-Encoding: gzip"])
 def test_an_endless_body_ends_at_the_limit(encoding: str):
-    """Plain, or one that inflates to 256 MiB: the process has 96 MiB, and takes a few."""
+    """The body is endless, or inflates from gzip to 256 MiB. The process has 96 MiB and must take less than 48 MiB."""
     bomb = gzip.compress(bytes(256 * MIB), 1) if encoding else b""
     with serving(lambda _: [response(200, bomb, encoding)] if encoding else endless()) as server:
         found = confined(_error, server.url, memory=96 * MIB, seconds=10)
@@ -134,7 +134,7 @@ def test_a_byte_a_second_does_not_outlive_the_deadline(what: str):
     ],
 )
 def test_a_redirect_to_another_origin_is_not_followed(location: str):
-    """It costs the rows that name the schema, once the registry has given another one; before that it is the registry's."""
+    """The redirect makes rows bad if the registry has served another schema before; otherwise the registry is refused."""
 
     def answer(request: Request) -> Iterable[bytes]:
         there = location.replace("%s", server.port)
@@ -186,7 +186,7 @@ def _unknown(number: int) -> str:
 
 
 def test_a_line_with_2000_unknown_keys_makes_no_2000_requests():
-    """It is bad after its first reasons, and not looked at any further."""
+    """The line is bad after its first reasons, and the rest of it is not examined."""
     hostile = enriched(contexts=contexts(*(entity(_unknown(number), {}) for number in range(2000))))
     with serving(given) as server:
         found = shred_lines(b"\n".join((hostile, *[HONEST] * 3)), Resolver([server.url]), budget=Budget(500))

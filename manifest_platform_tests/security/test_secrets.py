@@ -143,7 +143,7 @@ def test_what_libraries_read_by_themselves_is_masked(monkeypatch: pytest.MonkeyP
 def test_a_secret_that_no_header_can_have_is_refused_by_the_name_of_its_variable(
     monkeypatch: pytest.MonkeyPatch, mark: str
 ) -> None:
-    """It was taken for an outage, tried five times, and nothing named the variable."""
+    """Such a secret was once treated as an outage: five attempts, and no message named the variable."""
     monkeypatch.setenv("VAULT_TOKEN", f"canary{mark}1234")
     assert secret("VAULT_TOKEN") == f"canary{mark}1234"
     with pytest.raises(UnusableSecret, match=r"VAULT_TOKEN: holds a character at place 7 of 11") as refused:

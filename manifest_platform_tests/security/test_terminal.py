@@ -168,7 +168,7 @@ def prepared(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module", params=["text", "json"])
 def said(request: pytest.FixtureRequest, prepared: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
-    """What each command says, on stdout and stderr, to people and as JSON."""
+    """The output of each command on stdout and stderr, as text or as JSON."""
     home = tmp_path_factory.mktemp("walked") / f"home{LINE}"
     shutil.copytree(prepared, home)
     told: dict[str, str] = {}

@@ -52,7 +52,7 @@ FAILED = {"responseStatus": "FAILURE", "errors": [{"type": "INVALID_DATA"}]}
 
 
 def entry(stop: str = "00:15", **changes: Any) -> dict[str, Any]:
-    """What a list says of a window of changes of the quarter before `stop`, with the archive of the tests."""
+    """The entry of a list for a window of changes of the quarter before `stop`, with the archive of the tests."""
     start = f"{int(stop[:2]) * 60 + int(stop[3:]) - 15}"
     start = f"{int(start) // 60:02}:{int(start) % 60:02}"
     part = {"name": PART.name, "filepart": 1, "size": PART.size, "md5checksum": PART.md5}
@@ -95,7 +95,7 @@ def client_of(server: Hostile | str, credentials: Any = None, **limits: Any) -> 
 
 
 def captured(url: str, folder: str, credentials: Any = None, **limits: Any) -> tuple[list[CaptureEvent], CaptureReport]:
-    """What a whole run of the producer says, with a manifest of its own."""
+    """The events and the report of a whole run of the producer, with a manifest of its own."""
     store = open_store(f"sqlite:///{folder}/manifest.db")
     with client_of(url, credentials, **limits) as client:
         *events, report = capture(
@@ -183,7 +183,7 @@ def test_a_part_that_announces_a_quintillion_bytes_is_not_asked_for(tmp_path: Pa
 
 @pytest.mark.parametrize("where", ["part", "landing"])
 def test_free_disk_is_looked_at_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, where: str):
-    """A window that has no room is told, and one that has is captured."""
+    """A window without room on the disk is reported; a window with room is captured."""
     monkeypatch.setattr(archive, "_IN_MEMORY", 1 << 20 if where == "part" else 1 << 60)
     monkeypatch.setattr(shutil, "disk_usage", lambda _: SimpleNamespace(free=(1 << 30) + (64 << 20)))
     part = {"name": "large.001", "filepart": 1, "size": 2 << 30, "md5checksum": PART.md5}

@@ -24,7 +24,7 @@ _RESET_ON_CLOSE = struct.pack("ii", 1, 0)
 
 
 class Fault(StrEnum):
-    """What becomes of a request."""
+    """The ways in which the proxy makes a request fail."""
 
     REQUEST_LOST = "request lost"  # the server never sees it, and the connection is reset
     ANSWER_LOST = "answer lost"  # the server does it, and the connection is reset
@@ -35,7 +35,7 @@ class Fault(StrEnum):
 
 
 Chooser = Callable[[int, bytes], Fault | None]
-"""Which fault meets a request: by its number, counted from 1, and its bytes."""
+"""Chooses the fault of a request by its number, counted from 1, and its bytes; None for no fault."""
 
 
 def nothing(_number: int, _request: bytes) -> None:
@@ -53,7 +53,7 @@ def from_on(number: int, fault: Fault) -> Chooser:
 
 
 def then(number: int, first: Fault, later: Fault) -> Chooser:
-    """One fault meets one request, and another all that come after it."""
+    """Applies the fault `first` to the request `number`, and the fault `later` to all requests after it."""
     return lambda count, _request: first if count == number else later if count > number else None
 
 
@@ -96,7 +96,7 @@ class Proxy:
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     def choose(self, chooser: Chooser) -> None:
-        """Sets which requests meet a fault from now on; they are counted anew."""
+        """Sets which requests meet a fault from now on; their count starts again at 0."""
         with self._lock:
             self._choose, self.met, self.requests = chooser, 0, 0
             self.arrived.clear()
@@ -197,7 +197,7 @@ class _Connection:
 
 
 def _length(request: bytes) -> int:
-    """How long an HTTP request is, as far as it can be seen."""
+    """The length of an HTTP request in bytes; more than the bytes received while its head is incomplete."""
     head, end, _ = request.partition(b"\r\n\r\n")
     found = _LENGTH.search(head)
     return len(head) + len(end) + (int(found[1]) if found else 0) if end else len(request) + 1

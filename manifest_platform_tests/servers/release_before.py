@@ -1,6 +1,6 @@
-"""The release before this one, from the repository's history: its commands, run in processes of their own.
+"""The previous release, from the repository's history: its commands, run in processes of their own.
 
-It shares this environment's libraries. Its code lies in the user's cache directory, beside a description of its entry points,
+It shares this environment's libraries. Its code is in the user's cache directory, beside a description of its entry points,
 by which it finds its own plug-ins.
 """
 
@@ -43,7 +43,7 @@ for line in json.loads(sys.argv[1]):
 
 @dataclass(frozen=True)
 class Answer:
-    """What a command said: -1 for the exit code of one that broke with a traceback."""
+    """The exit code and output of a command; the code is -1 if the command failed with a traceback."""
 
     code: int
     out: str
@@ -75,7 +75,7 @@ class ReleaseBefore:
 
 @pytest.fixture(scope="session")
 def release_before() -> ReleaseBefore:
-    """The release before this one. Fails where the repository's history lacks it: what it would show stays unknown then."""
+    """The previous release. Fails if the repository's history lacks it, because the tests could not check anything."""
     with kept(f"release-{COMMIT[:12]}") as folder:
         if not (folder / "complete").exists():
             _extract(folder)

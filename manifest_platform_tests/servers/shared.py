@@ -18,7 +18,7 @@ from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 
 START_S = 120
-"""How long a server may take until it answers; the first on a machine is fetched or built."""
+"""Seconds until a server must answer; the first start on a machine fetches or builds the server."""
 
 Run = Callable[[Path], AbstractContextManager[str]]
 """Runs a server for as long as a block runs, its files in a folder, and gives its address."""

@@ -20,7 +20,7 @@ from manifest_platform.spark.jars import S3A, fetch, verify
 HOME = Path(pyspark.__file__).parent
 CONF = Path(__file__).parents[2] / "spark_conf"
 START_S = 90
-"""How long a JVM may take where others keep the machine busy."""
+"""Seconds that a JVM may take to start on a busy machine."""
 
 
 def s3a_jars() -> Path:
