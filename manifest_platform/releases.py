@@ -1,6 +1,6 @@
 """Compatibility of releases on one store: which release may write rows that another release has written.
 
-Rows that outlive a release carry the version of their form. A release reads rows of an older form and upgrades a store once.
+Stored rows carry the version of their format. A release reads rows of an older form and upgrades a store once.
 It keeps fields that a newer release added, and writes nothing to a store that a newer release has upgraded.
 
 Belongs here: the version that this release writes, its form in a stored row, and the error of a release that may not write.

@@ -25,7 +25,7 @@ class Place:
     value: str
     parts: tuple[str, ...]
     may_hold: bool = False
-    """True if the place may contain other places, because nothing lists its content."""
+    """True if other places may lie inside this place: nothing lists its content, so they do not disturb it."""
 
     @classmethod
     def of(cls, key: str, value: str) -> Place:

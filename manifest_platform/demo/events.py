@@ -25,7 +25,7 @@ SCHEMAS = Path(__file__).parent / "schemas"
 """The Iglu schemas of the shop's own entities, as `<vendor>/<name>/jsonschema/<version>`."""
 
 WINDOW = timedelta(minutes=10)
-"""The time span of a run: its events were received in this time before the run's own time."""
+"""The time span of a run: the events of a run were received within this span, which ends at the run's time."""
 
 _LINE = (
     "app_id platform etl_tstamp collector_tstamp dvce_created_tstamp event event_id txn_id name_tracker v_tracker "

@@ -82,7 +82,7 @@ class Request:
 
 @dataclass(frozen=True)
 class Asked:
-    """An incoming call. Names of headers are in lower case; `named` are the names in its path."""
+    """An incoming call. Names of headers are in lower case; `named`: the parameters in its path, by name."""
 
     method: str
     path: str

@@ -2,7 +2,7 @@
 
 Belongs here, in pure Python above a store:
 
-- `records` and `item`: one event, and one directory as the fold of its events.
+- `records` and `item`: one event, and a directory, whose state is computed from its records.
 - `dataset`: order, epochs, and the choice of the next item; `beside`: the rows of items that wait or need a person.
 - `transitions`: every change as a pure function; `keys`: the sort key of every row.
 - `manifest` (the operations), `claims`, `lease`, `outputs`, `queries`, `skip_rules`, `payloads`.

@@ -51,7 +51,7 @@ def looked_at(sort: str, feed: str) -> str:
 
 
 def old_looks_key(feed: str) -> str:
-    """Sort key of the row in which an older release kept all of a feed's notes. They outgrew the largest row of a store."""
+    """Sort key of the row in which an older release kept a feed's notes. Together they could exceed a store's largest row."""
     return f"LOOKS#{feed}"
 
 

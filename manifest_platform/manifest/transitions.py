@@ -70,7 +70,7 @@ def put_record(key: ItemKey, record: Record) -> Put:
 
 
 def put_state(application: Application, state: StepState) -> Put:
-    """The write of a step's state over the version that was read. Raises NewerRelease."""
+    """The write that replaces a step's state, if the state still has the version that was read. Raises NewerRelease."""
     state.form.require_writable(f"the state of {application.key}")
     return Put(state_key(application), state.to_dict(), state.version)
 

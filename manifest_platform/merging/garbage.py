@@ -118,7 +118,10 @@ def unnamed(inventory: Inventory, location: str, table: MergedTable, files: Iter
 
 
 def _look(inventory: Inventory, location: str, table: MergedTable, before: datetime) -> tuple[_Look, list[Version]]:
-    """Reads the manifest's knowledge about a table's files, running jobs first. Also returns versions replaced in time."""
+    """Reads the manifest's knowledge about a table's files, running jobs first.
+
+    Also returns the versions that were replaced before `before`.
+    """
     running = {job.id for job in inventory.running()}
     partitions = {found.date: found for found in inventory.partitions(table.key)}
     ranges = _by_date(inventory.ranges(table.key))

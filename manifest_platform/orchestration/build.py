@@ -61,9 +61,9 @@ def build_defs(
     `assets`: a user's own assets, each of which gets a check of its outputs. Metadata that do not fit are an error.
     `translator`: changes the specs of the platform's assets. `executor`: for runs that people start; in-process by default, so
     that a run has one Spark session; None in a code location with an executor of its own. `name` and `io_manager`: for a code
-    location with several configurations. Jobs and sensors of no single dataset then begin with the name (`<name>_housekeeping`)
-    and are limited to the datasets of this configuration; all configurations share the IO manager. From this call on, files
-    that this process writes have the modes of the configuration's `files`, also those of a user's assets.
+    location with several configurations. Names of jobs and sensors that serve several datasets then begin with `name`
+    (`<name>_housekeeping`) and are limited to the datasets of this configuration; all configurations share the IO manager. From
+    this call on, files that this process writes have the modes of the configuration's `files`, also those of a user's assets.
     """
     outward.guard()
     if config_file and manifest:

@@ -1,4 +1,4 @@
-"""Duties: the purpose of a run, and the tags by which Dagster's queue limits and orders runs.
+"""Duties: the purpose of a Dagster run, and the tags by which Dagster's queue limits and orders runs.
 
 Each run carries its duty as a tag, and `dagster.yaml` limits the number of concurrent runs of each duty. The sum of these
 limits is below `max_concurrent_runs`, so that a capture finds a free slot however many drains are in progress. Another tag is
@@ -35,7 +35,7 @@ class Duty(StrEnum):
 
 
 _PRIORITIES = {Duty.CAPTURE: 10, Duty.FULL: 5, Duty.HOUSEKEEPING: -5}
-"""The priority of waiting runs, 0 for the rest. Captures go first: an origin may delete what is not captured in time."""
+"""The priority of waiting Dagster runs; 0 for other duties. Captures go first: an origin may delete files before a capture."""
 
 
 def run_tags(duty: Duty, dataset: str | None, turn: str) -> dict[str, str]:

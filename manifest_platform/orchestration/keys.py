@@ -26,7 +26,7 @@ _KINDS = {Stage.LANDED: AssetKind.LANDED, Stage.SHREDDED: AssetKind.SHREDDED, St
 
 @dataclass(frozen=True)
 class FeedAsset:
-    """An asset on the partitions of a feed, as its key says. `name`: the part of the key below dataset and feed."""
+    """An asset partitioned by a feed, as parsed from its key. `name`: the part of the key below dataset and feed."""
 
     dataset: str
     feed: str
@@ -84,7 +84,7 @@ class Names:
 
     @property
     def published(self) -> dg.AssetKey:
-        """The key of the asset of what readers see of the merged tables."""
+        """The key of the asset for the published merged tables."""
         return self._key(AssetKind.PUBLISHED)
 
     @property

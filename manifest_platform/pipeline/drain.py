@@ -64,7 +64,7 @@ def drain(
 
     `feeds`: None means all, in the source's order. A blocked feed does not stop the others. Yields events as they happen, and
     finally a DrainReport with the totals and the reason for stopping. `spark` is called only if something must be shredded.
-    Raises errors that neither the manifest nor the warehouse foresees.
+    Raises unexpected errors. Expected errors become events.
     """
     pipeline.manifest.recall()
     work = _Drain(pipeline, spark, budget)

@@ -61,7 +61,7 @@ class FullStatus:
     """The state of a dataset's full loads.
 
     `mode`, `epoch`, `boundary`: the manifest's. `loading`: the snapshot whose full load is in progress. `needed`: the reason
-    why a full load is needed, empty if it is not; `remedy`: the next step then. `snapshots`: the newest, newest first.
+    why a full load is needed, empty if it is not; `remedy`: what to do then. `snapshots`: the newest, newest first.
     """
 
     dataset: str

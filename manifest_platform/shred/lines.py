@@ -102,7 +102,7 @@ def newlines_before(piece: Piece, offset: int) -> int:
 
 
 def _after_newline(file: BinaryIO, offset: int, end: int) -> int:
-    """The offset after the first newline from the file's position `offset` on; `end` if there is none before `end`."""
+    """The offset just after the first newline at or after `offset`; `end` if there is none before `end`."""
     while block := file.read(min(_TAIL, end - offset)):
         found = block.find(b"\n")
         if found >= 0:
@@ -173,7 +173,7 @@ def _whole_lines(
 
 def _portions(offset: int, data: bytes, longest: int) -> Iterator[tuple[int, bytes | TooLong]]:
     """Yields whole lines, LINES_AT_ONCE at a time, and lines that are too long alone."""
-    half = longest // 2 + 1  # a line that is too long contains a whole stretch of this length
+    half = longest // 2 + 1  # a line that is too long fully covers one of the consecutive stretches of this length
     no_stretch = all(data.find(b"\n", at, at + half) >= 0 for at in range(0, len(data) - half + 1, half))
     if no_stretch and data.count(b"\n") <= LINES_AT_ONCE:
         yield offset, data

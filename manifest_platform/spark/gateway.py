@@ -1,4 +1,4 @@
-"""Starts Spark's Java process, and passes its stderr on without notes that mean nothing to a user."""
+"""Starts Spark's Java process, and forwards its stderr, except for notes that users do not need."""
 
 from __future__ import annotations
 

@@ -41,7 +41,9 @@ AUDIT = Table("system_audit_trail__sys", (Column("id", "string"), Column("action
 def written(
     directory: Path, item: str, tables: Sequence[tuple[Table, Rows | None]], *, files: int = 1, reverse: bool = False
 ) -> Listing:
-    """Writes the rows of each table to `files` objects and returns the listing. `reverse`: reverses the order of columns.
+    """Writes the rows of each table, divided into `files` Parquet files, and returns the listing.
+
+    `reverse`: reverses the order of columns.
 
     Rows of None: the listing has the table's columns but no object.
     """

@@ -20,7 +20,7 @@ _SHOWN = 3
 
 
 def rows_of(listing: Listing, limits: Limits | None) -> int:
-    """Returns the number of a snapshot's rows, except those in the tables `limits.describing`."""
+    """Returns the number of a snapshot's rows, except the rows of the tables that `limits.describing` names."""
     describing = limits.describing if limits else frozenset()
     return sum(found.rows for found in listing.objects if found.table not in describing)
 

@@ -21,7 +21,7 @@ from manifest_platform.warehouse.load import Load
 
 LOAD_TIME = Column("load_tstamp", "timestamp")
 
-# No target has this name; otherwise a DELETE would compare the staged rows with themselves.
+# No table of the warehouse may have this alias, or a DELETE would compare the staged rows with themselves.
 _STAGED, _THERE = '"__mp_staged"', '"__mp_there"'
 _PASSING = re.compile(r".+__mp_(shadow|old)_e\d+_t\d+", re.DOTALL)
 _KEYS_SHOWN = 3

@@ -61,7 +61,7 @@ BY_URGENCY: tuple[Feed, ...] = ("log", "incr", "full")
 AWAITED = "vault"
 """The name under which the manifest keeps the windows that Vault failed to publish."""
 OFFERED = "offered"
-"""The name under which the manifest keeps the other content that Vault now offers for captured windows."""
+"""The name under which the manifest keeps the changed content that Vault now offers for windows already captured."""
 LOGIN = "login"
 """The name under which the manifest keeps the login that Vault refused."""
 LOGIN_PAUSE = timedelta(hours=24)
@@ -71,7 +71,7 @@ GARBAGE_AGE = timedelta(days=1)
 AHEAD = timedelta(days=1)
 """The furthest that a window may stop in the future, because clocks differ."""
 TOLD = 1000
-"""The most entries of a list that are reported as unusable, and as not published."""
+"""The largest number of unusable entries of a list that are reported; the same for unpublished entries."""
 FAILED_IN_A_ROW = 2
 """The number of consecutive windows that Vault fails to give, after which the rest of the feed is not requested."""
 _OF_ONE_WINDOW = (BadArchive, VaultRefused, VaultUnavailable, LandingLinked, NoRoom)
@@ -169,7 +169,7 @@ class _Run:
         return self.names is None or any(name.startswith(f"{feed}/") for name in self.names)
 
     def feed(self, feed: Feed, now: datetime) -> Iterator[CaptureEvent]:
-        """Captures what is new of a feed."""
+        """Captures the new windows of a feed."""
         try:
             listing = self.vault.files(feed)
         except (LoginRefused, VaultUnreachable):
