@@ -29,7 +29,7 @@ CHECKED = {*SHELL, "yaml", "python", "mermaid"}
 """Kinds of blocks that are checked: `make docs` parses the pictures."""
 SHOWN = {"", "text", "sql", "toml"}
 """Kinds of blocks that only show something: outputs, sketches, files and queries of a reader's own."""
-OTHERS = ("sources", "models")
+OTHERS = ("sources",)
 """First keys of YAML that is not ours: dbt's."""
 
 

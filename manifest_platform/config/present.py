@@ -83,7 +83,7 @@ def _folder(key: str, location: str) -> Iterator[str]:
 
 
 def _made(key: str, location: str | None, is_file: bool = False) -> Iterator[str]:
-    """Checks a place that the platform creates: it has the right kind, or it can be created."""
+    """Yields the problems of a place that the platform writes to: wrong kind, no permission, or not creatable."""
     path = _local(location)
     if path is None:
         return

@@ -235,7 +235,7 @@ def table_of(
 
 
 def text_of(value: Value) -> str:
-    """Returns a value in Vault's form; empty for None."""
+    """Returns a value as Vault writes it in a CSV file; an empty text for None."""
     match value:
         case None:
             return ""

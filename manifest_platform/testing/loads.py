@@ -45,7 +45,7 @@ def written(
 
     `reverse`: reverses the order of columns.
 
-    Rows of None: the listing has the table's columns but no object.
+    If a table's rows are None, the listing has the table's columns and no object.
     """
     objects = []
     for table, rows in tables:

@@ -50,7 +50,7 @@ class Preview:
     """The result of looking at a landing root.
 
     `marker`: the file that marks complete directories; None if they settle. `compressions`: counts of the first files by
-    compression, `text` for none. `advice`: sentences for the user. `sample`: None if the source has none.
+    compression; uncompressed files count under `text`. `advice`: sentences for the user. `sample`: None if the source has none.
     """
 
     source: str
