@@ -16,6 +16,8 @@ BROUGHT = {
     "aws": ("boto3",),
     "duckdb": ("duckdb",),
     "postgresql": ("psycopg",),
+    "redshift": ("redshift-connector",),
+    "snowflake": ("snowflake-connector-python",),
 }
 """The packages of each extra. A package of two extras is listed for the first."""
 
@@ -35,6 +37,8 @@ _IMPORTED = {
     "py4j": ("pyspark", "spark"),
     "pyarrow": ("pyarrow", "spark"),
     "pyspark": ("pyspark", "spark"),
+    "redshift_connector": ("redshift-connector", "redshift"),
+    "snowflake": ("snowflake-connector-python", "snowflake"),
 }
 """Maps the top-level name of a module to (its package, the extra that contains it)."""
 
