@@ -40,7 +40,7 @@ from manifest_platform import storage
 from manifest_platform.column_types import arrow_type
 from manifest_platform.listing import Column, Listing, Table
 from manifest_platform.warehouse.apply import Applied, Load, Warehouse
-from manifest_platform.warehouse.engines.duckdb import DuckDB
+from manifest_platform.warehouse.engines.duckdb.engine import DuckDB
 
 ROWS, UPDATES, NEW, DELETES = 200_000, 1800, 200, 200
 GOALS = {"plain": 2.0, "dlt": 0.1}

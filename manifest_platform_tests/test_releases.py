@@ -16,7 +16,7 @@ from manifest_platform.operations.upgrade import upgrade
 from manifest_platform.pipeline import Budget, Stop
 from manifest_platform.pipeline.discovery import discover
 from manifest_platform.releases import FORM, RELEASE, Form
-from manifest_platform.warehouse.engines.duckdb import DuckDB
+from manifest_platform.warehouse.engines.duckdb.engine import DuckDB
 from manifest_platform_tests.pipeline.shop import NAME, Shop, drained, history, run_name, run_names
 from manifest_platform_tests.servers.release_before import ReleaseBefore
 

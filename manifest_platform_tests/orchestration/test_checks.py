@@ -19,7 +19,7 @@ from manifest_platform.pipeline import LOAD
 from manifest_platform.pipeline.loading import load
 from manifest_platform.sources.snowplow.settings import FEED
 from manifest_platform.warehouse.control import Ledger, LedgerEntry
-from manifest_platform.warehouse.engines.duckdb import DuckDB
+from manifest_platform.warehouse.engines.duckdb.engine import DuckDB
 from manifest_platform_tests.orchestration.dagster_shop import DagsterShop, break_listing, next_ready, tamper
 from manifest_platform_tests.pipeline.shop import EVENTS, NAME, Shop, run_name
 

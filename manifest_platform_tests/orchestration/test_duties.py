@@ -15,7 +15,7 @@ from dagster._core.test_utils import instance_for_test
 from dagster._daemon.run_coordinator.queued_run_coordinator_daemon import QueuedRunCoordinatorDaemon
 
 from manifest_platform.orchestration.build import build_defs
-from manifest_platform.warehouse.engines.duckdb import DuckDBSettings
+from manifest_platform.warehouse.engines.duckdb.settings import DuckDBSettings
 from manifest_platform_tests.pipeline.shop import REPOSITORY
 
 INSTANCE = REPOSITORY / "dagster.yaml"

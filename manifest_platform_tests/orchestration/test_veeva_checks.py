@@ -13,7 +13,7 @@ from typing import Any
 import dagster as dg
 import pytest
 
-from manifest_platform.warehouse.engines.duckdb import DuckDB
+from manifest_platform.warehouse.engines.duckdb.engine import DuckDB
 from manifest_platform_tests.orchestration.dagster_ward import DagsterWard
 from manifest_platform_tests.sources.veeva.ward.ward import FULL, INCR, LOG, NAME, Ward, full, incr, incrs, land, log
 

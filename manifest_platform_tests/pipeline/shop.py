@@ -39,7 +39,7 @@ from manifest_platform.pipeline.merge import MergeReport, Merging, merge
 from manifest_platform.sources.snowplow.settings import FEED
 from manifest_platform.spark import session
 from manifest_platform.warehouse.apply import Warehouse
-from manifest_platform.warehouse.engines.duckdb import DuckDB
+from manifest_platform.warehouse.engines.duckdb.engine import DuckDB
 
 REPOSITORY = Path(__file__).parents[2]
 NAME = "shop"

@@ -11,7 +11,7 @@ import pytest
 from manifest_platform.pipeline import LOAD, SHRED, Stop
 from manifest_platform.sources.snowplow.settings import FEED
 from manifest_platform.warehouse.apply import Warehouse
-from manifest_platform.warehouse.engines.duckdb import DuckDB
+from manifest_platform.warehouse.engines.duckdb.engine import DuckDB
 from manifest_platform.warehouse.errors import Unavailable
 from manifest_platform_tests.pipeline.shop import NAME, Shop, drained, history
 

@@ -31,7 +31,7 @@ from manifest_platform.pipeline.discovery import discover
 from manifest_platform.pipeline.shredding import listing_of, shred
 from manifest_platform.remedies import Action, Remedy
 from manifest_platform.sources.snowplow.settings import FEED
-from manifest_platform.warehouse.engines.duckdb import DuckDB
+from manifest_platform.warehouse.engines.duckdb.engine import DuckDB
 from manifest_platform.warehouse.errors import Unclear
 from manifest_platform_tests.pipeline.shop import (
     EVENTS,

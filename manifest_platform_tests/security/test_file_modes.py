@@ -23,7 +23,7 @@ from manifest_platform.manifest.stores import open_store
 from manifest_platform.merging import spark_job
 from manifest_platform.shred import batch
 from manifest_platform.shred.batch import Task, Written
-from manifest_platform.warehouse.engines.duckdb import DuckDB
+from manifest_platform.warehouse.engines.duckdb.engine import DuckDB
 from manifest_platform_tests.pipeline.shop import Shop
 
 

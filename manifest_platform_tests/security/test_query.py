@@ -16,7 +16,7 @@ from manifest_platform import questions, storage
 from manifest_platform.listing import Column
 from manifest_platform.manifest.stores import open_store
 from manifest_platform.merging.readers import QueryFailed, Reader
-from manifest_platform.warehouse.engines.duckdb import DuckDB
+from manifest_platform.warehouse.engines.duckdb.engine import DuckDB
 from manifest_platform.warehouse.errors import LoadFailed
 from manifest_platform_tests.merging import given
 from manifest_platform_tests.merging.catalogs.test_embedded import Shop

@@ -23,7 +23,7 @@ from manifest_platform.sources.snowplow.iglu import Resolver, SchemaKey
 from manifest_platform.sources.snowplow.settings import FEED, SnowplowShredSettings
 from manifest_platform.testing.loads import SCHEMA, load, written
 from manifest_platform.warehouse.apply import Warehouse
-from manifest_platform.warehouse.engines.duckdb import DuckDB
+from manifest_platform.warehouse.engines.duckdb.engine import DuckDB
 from manifest_platform.warehouse.engines.engine import opened
 from manifest_platform.warehouse.errors import Conflict, OtherFamily
 from manifest_platform.warehouse.families import Families

@@ -12,7 +12,7 @@ from itertools import pairwise
 import dagster as dg
 
 from manifest_platform.pipeline.merge import Merging
-from manifest_platform.warehouse.engines.duckdb import DuckDB
+from manifest_platform.warehouse.engines.duckdb.engine import DuckDB
 from manifest_platform_tests.pipeline.shop import NAME, Shop
 from manifest_platform_tests.soak.day import Day
 

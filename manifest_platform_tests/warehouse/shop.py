@@ -13,7 +13,7 @@ from manifest_platform import failpoints, storage
 from manifest_platform.listing import Listing
 from manifest_platform.testing.loads import FEED
 from manifest_platform.warehouse.apply import Full, Load, Warehouse
-from manifest_platform.warehouse.engines.duckdb import DuckDB
+from manifest_platform.warehouse.engines.duckdb.engine import DuckDB
 
 
 class Recording(DuckDB):

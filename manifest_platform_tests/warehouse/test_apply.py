@@ -11,7 +11,7 @@ from manifest_platform import storage
 from manifest_platform.listing import BAD_TABLE, Column, ShreddedObject, Table
 from manifest_platform.testing.loads import EVENTS, FEED, events, load, written
 from manifest_platform.warehouse.apply import AlreadyApplied, Applied, Warehouse
-from manifest_platform.warehouse.engines.duckdb import DuckDB
+from manifest_platform.warehouse.engines.duckdb.engine import DuckDB
 from manifest_platform.warehouse.engines.engine import Staging, refuse_but_rename, refuse_in_transaction
 from manifest_platform.warehouse.errors import (
     Behind,

@@ -12,7 +12,7 @@ import pytest
 
 from manifest_platform.testing.loads import FEED, PRODUCT, SITE, content, events, gone, load, products, snapshot, window
 from manifest_platform.warehouse.apply import AlreadyApplied, Applied, Warehouse
-from manifest_platform.warehouse.engines.duckdb import DuckDB
+from manifest_platform.warehouse.engines.duckdb.engine import DuckDB
 from manifest_platform.warehouse.errors import Unavailable
 from manifest_platform_tests.warehouse.shop import process, seen
 

@@ -34,7 +34,7 @@ from manifest_platform.testing.loads import (
     window,
 )
 from manifest_platform.warehouse.apply import AlreadyApplied, Applied, Full, Load, Warehouse
-from manifest_platform.warehouse.engines.duckdb import DuckDB
+from manifest_platform.warehouse.engines.duckdb.engine import DuckDB
 from manifest_platform.warehouse.errors import (
     Behind,
     Conflict,

@@ -14,7 +14,7 @@ from manifest_platform import failpoints
 from manifest_platform.failpoints import FailpointReached
 from manifest_platform.testing.loads import INCR, LOG, PRODUCT, SITE, day, fences, gone, rows_of, snapshot, window
 from manifest_platform.warehouse.apply import AlreadyApplied, Applied, Load, Warehouse
-from manifest_platform.warehouse.engines.duckdb import DuckDB
+from manifest_platform.warehouse.engines.duckdb.engine import DuckDB
 from manifest_platform.warehouse.errors import Behind, Fenced
 from manifest_platform_tests.effort import cases
 

@@ -36,7 +36,7 @@ from manifest_platform.testing.loads import (
     written,
 )
 from manifest_platform.warehouse.apply import AlreadyApplied, Applied, Load, Warehouse
-from manifest_platform.warehouse.engines.duckdb import DuckDB
+from manifest_platform.warehouse.engines.duckdb.engine import DuckDB
 from manifest_platform.warehouse.engines.engine import Staging
 from manifest_platform.warehouse.errors import (
     Behind,

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from manifest_platform.warehouse.apply import Load, Warehouse
-from manifest_platform.warehouse.engines.duckdb import DuckDB
+from manifest_platform.warehouse.engines.duckdb.engine import DuckDB
 
 
 class Pausing(DuckDB):

@@ -30,7 +30,7 @@ from manifest_platform.pipeline.chosen import shred_chosen
 from manifest_platform.pipeline.discovery import discover
 from manifest_platform.remedies import Action, Remedy
 from manifest_platform.sources.snowplow.settings import FEED
-from manifest_platform.warehouse.engines.duckdb import DuckDB
+from manifest_platform.warehouse.engines.duckdb.engine import DuckDB
 from manifest_platform.warehouse.errors import WarehouseError
 from manifest_platform_tests.pipeline.shop import Shop, drained, history, keys, run_name, run_names, watermark
 

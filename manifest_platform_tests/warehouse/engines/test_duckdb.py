@@ -16,7 +16,7 @@ from manifest_platform import storage
 from manifest_platform.listing import Column, Listing, ShreddedObject, Table
 from manifest_platform.testing.loads import EVENTS, PRODUCT, events, gone, load, names_of, products, window
 from manifest_platform.warehouse.apply import Warehouse
-from manifest_platform.warehouse.engines.duckdb import DuckDB
+from manifest_platform.warehouse.engines.duckdb.engine import DuckDB
 from manifest_platform.warehouse.errors import LoadFailed, Unavailable, WarehouseError
 
 

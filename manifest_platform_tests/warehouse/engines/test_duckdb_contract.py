@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from manifest_platform.testing.engine import EngineContract
-from manifest_platform.warehouse.engines.duckdb import DuckDBSettings
+from manifest_platform.warehouse.engines.duckdb.settings import DuckDBSettings
 
 
 class TestDuckDB(EngineContract):

@@ -23,7 +23,7 @@ from manifest_platform.manifest import Manifest, Standing, State, StoreUnavailab
 from manifest_platform.pipeline import ItemFailed, Loaded, Pipeline, Stop
 from manifest_platform.storage import local_path
 from manifest_platform.warehouse.apply import Warehouse
-from manifest_platform.warehouse.engines.duckdb import DuckDB
+from manifest_platform.warehouse.engines.duckdb.engine import DuckDB
 from manifest_platform.warehouse.errors import LoadFailed, Unclear
 from manifest_platform.warehouse.tables import Tables
 from manifest_platform_tests.sources.veeva.ward.ward import (

@@ -23,7 +23,7 @@ from manifest_platform.operations.doctor import Doctor, Kind
 from manifest_platform.pipeline import LOAD, SHRED, DrainReport, Pipeline, Stop
 from manifest_platform.pipeline.chosen import shred_chosen
 from manifest_platform.sources.veeva.layout import FEEDS, window_name
-from manifest_platform.warehouse.engines.duckdb import DuckDB
+from manifest_platform.warehouse.engines.duckdb.engine import DuckDB
 from manifest_platform_tests.sources.veeva.ward.ward import FULL, INCR, NAME, QUARTER, Ward, at, begun, drained, state
 
 HALF_HOUR = 2 * QUARTER

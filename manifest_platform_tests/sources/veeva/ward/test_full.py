@@ -26,7 +26,7 @@ from manifest_platform.pipeline.full import cancel, full_status
 from manifest_platform.pipeline.loading import load
 from manifest_platform.remedies import Action, Remedy
 from manifest_platform.warehouse.apply import Warehouse
-from manifest_platform.warehouse.engines.duckdb import DuckDB
+from manifest_platform.warehouse.engines.duckdb.engine import DuckDB
 from manifest_platform.warehouse.errors import Fenced
 from manifest_platform_tests.sources.veeva.ward.ward import (
     AUDIT,

@@ -58,7 +58,7 @@ from manifest_platform.sources.veeva.layout import FEEDS, item_uri, minute, pars
 from manifest_platform.sources.veeva.settings import VeevaSettings
 from manifest_platform.spark import session
 from manifest_platform.testing.loads import written
-from manifest_platform.warehouse.engines.duckdb import DuckDB
+from manifest_platform.warehouse.engines.duckdb.engine import DuckDB
 from manifest_platform_tests.manifest.given import kill
 from manifest_platform_tests.pipeline.shop import REPOSITORY, launched, no_spark
 

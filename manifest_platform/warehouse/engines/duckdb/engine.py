@@ -8,15 +8,11 @@ import uuid
 from collections.abc import Generator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
-
-from pydantic import Field
+from typing import TYPE_CHECKING, Any
 
 from manifest_platform import questions, storage
-from manifest_platform.deployments import file_beside
 from manifest_platform.listing import Table
-from manifest_platform.settings import LocalPath
-from manifest_platform.warehouse.engines.engine import Engine, EngineSettings, Staging
+from manifest_platform.warehouse.engines.engine import Engine, Staging
 from manifest_platform.warehouse.errors import Conflict, ConstraintViolated, Held, LoadFailed, Unavailable
 
 if TYPE_CHECKING:
@@ -41,36 +37,6 @@ _SQL_TYPES = {
     "string": "VARCHAR",
 }
 _LOGICAL_TYPES = {sql: logical for logical, sql in _SQL_TYPES.items()}
-
-
-class DuckDBSettings(EngineSettings):
-    """The settings of the embedded warehouse: a DuckDB file, which one process at a time has open for writing."""
-
-    one_writer: ClassVar[bool] = True
-    counts_at_once: ClassVar[bool] = True
-    kind: Literal["duckdb"] = Field("duckdb", description="a DuckDB file")
-    path: LocalPath = Field(
-        ".manifest_platform/warehouse.duckdb",
-        description="path of the file, relative to the configuration file; the first load creates it",
-    )
-
-    @property
-    def place(self) -> str:
-        """The file's path."""
-        return self.path
-
-    @property
-    def file(self) -> str:
-        """The file's path."""
-        return self.path
-
-    def of_deployment(self, deployment: str) -> DuckDBSettings:
-        """Returns the settings of a file beside this file; schemas and tables have the same names."""
-        return self.model_copy(update={"path": file_beside(self.path, deployment)})
-
-    def open(self, *, read_only: bool = False, patience: float | None = None) -> DuckDB:
-        """Returns the engine for the file."""
-        return DuckDB(self.path, DuckDB.patience if patience is None else patience, read_only)
 
 
 class DuckDB(Engine):

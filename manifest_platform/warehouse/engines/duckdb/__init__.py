@@ -1,0 +1,1 @@
+"""The embedded warehouse in a DuckDB file: its settings, and the engine."""
