@@ -15,6 +15,7 @@ SECTIONS = {
     "How to": ("how-to/", ["how-to/running", "how-to/landing", "how-to/recover", "how-to/restore", "how-to/replay"]),
     "Choose": ("", ["when-to-use", "comparison", "how-to/coming-from"]),
     "Look up": ("", ["troubleshooting", "faq", "glossary"]),
+    "Warehouses": ("reference/warehouses/", ["reference/warehouses/index", "reference/warehouses/duckdb"]),
     "Reference": ("reference/", ["reference/command-line", "reference/commands", "reference/configuration", "reference/json"]),
     "Python": ("reference/python/", [f"reference/python/{page}" for page in PYTHON]),
     "Contribute": ("contributing/", ["contributing/index"]),
