@@ -23,6 +23,7 @@ pytest_plugins = [
     "manifest_platform_tests.servers.release_before",
     "manifest_platform_tests.servers.stores",
     "manifest_platform_tests.servers.vault",
+    "manifest_platform_tests.servers.warehouses",
 ]
 
 
