@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from dataclasses import asdict
@@ -14,6 +15,8 @@ from manifest_platform.listing import Listing
 from manifest_platform.testing.loads import FEED
 from manifest_platform.warehouse.apply import Full, Load, Warehouse
 from manifest_platform.warehouse.engines.duckdb.engine import DuckDB
+from manifest_platform.warehouse.errors import WarehouseError
+from manifest_platform_tests.servers.warehouses import Place, opened
 
 
 class Recording(DuckDB):
@@ -49,29 +52,35 @@ def seen(path: Path) -> dict[str, Any]:
         engine.close()
 
 
-def process(directory: Path, path: Path, wanted: Load, failpoint: str) -> subprocess.Popen[str]:
-    """Another process that applies a load and reaches a failpoint on its way."""
+def process(directory: Path, place: Place, wanted: Load, failpoint: str) -> subprocess.Popen[str]:
+    """Another process that applies a load and reaches a failpoint on its way.
+
+    It prints the name of the outcome's class, or of the error's.
+    """
     wanted.listing.write(storage.as_uri(directory / "listing.json"))
     given: dict[str, Any] = {**asdict(wanted), "listing": storage.as_uri(directory / "listing.json")}
     if wanted.full:
         given["full"]["allows"] = sorted(wanted.full.allows)
     return subprocess.Popen(
-        [sys.executable, "-m", __name__, str(path), json.dumps(given)],
-        env={"PATH": "", failpoints.VARIABLE: failpoint},
+        [sys.executable, "-m", __name__, json.dumps(place.settings), json.dumps(given)],
+        env={**os.environ, failpoints.VARIABLE: failpoint},
         stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
+        stderr=subprocess.PIPE,
         text=True,
         cwd=Path(__file__).parents[2],
     )
 
 
-def main(path: str, text: str) -> None:
+def main(settings: str, text: str) -> None:
     given: dict[str, Any] = json.loads(text)
     given["listing"] = Listing.read(given["listing"])
     if full := given["full"]:
         given["full"] = Full(full["boundary"], tuple(full["covers"]), tuple(full["feeds"]), tuple(full["keeps"]))
-    warehouse = Warehouse(DuckDB(path, patience=5), "shop")
-    print(type(warehouse.apply(Load(**given))).__name__)  # noqa: T201
+    warehouse = Warehouse(opened(json.loads(settings), patience=5), "shop")
+    try:
+        print(type(warehouse.apply(Load(**given))).__name__)  # noqa: T201
+    except WarehouseError as error:
+        print(type(error).__name__)  # noqa: T201
     warehouse.close()
 
 

@@ -1,56 +1,90 @@
-"""Real processes, killed or stopped where a load is most vulnerable."""
+"""Real processes, killed or stopped where a load is most vulnerable, on every engine."""
 
 from __future__ import annotations
 
 import os
 import signal
+import subprocess
 import threading
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from manifest_platform.testing.loads import FEED, PRODUCT, SITE, content, events, gone, load, products, snapshot, window
-from manifest_platform.warehouse.apply import AlreadyApplied, Applied, Warehouse
-from manifest_platform.warehouse.engines.duckdb.engine import DuckDB
+from manifest_platform.testing.loads import (
+    FEED,
+    INCR,
+    PRODUCT,
+    SITE,
+    content,
+    events,
+    fences,
+    gone,
+    ledger,
+    load,
+    products,
+    rows_of,
+    snapshot,
+    window,
+)
+from manifest_platform.warehouse.apply import AlreadyApplied, Applied, Load, Warehouse
 from manifest_platform.warehouse.errors import Unavailable
-from manifest_platform_tests.warehouse.shop import process, seen
+from manifest_platform_tests.servers.warehouses import Place
+from manifest_platform_tests.warehouse.shop import process
+
+
+def killed(directory: Path, place: Place, wanted: Load, point: str) -> None:
+    """Applies a load in another process, which kills itself at a point."""
+    one = process(directory, place, wanted, f"{point}:kill")
+    output, told = one.communicate(timeout=60)
+    assert one.returncode == -signal.SIGKILL, output + told
+
+
+def stopped(one: subprocess.Popen[str]) -> None:
+    os.waitid(os.P_PID, one.pid, os.WSTOPPED | os.WNOWAIT)
+
+
+def resumed(one: subprocess.Popen[str]) -> str:
+    """The outcome of a stopped process."""
+    one.send_signal(signal.SIGCONT)
+    output, told = one.communicate(timeout=60)
+    assert one.returncode == 0, told
+    return output.strip()
 
 
 @pytest.mark.parametrize(
     ("point", "applied"), [("load.before_transaction", False), ("load.in_transaction", False), ("load.committed", True)]
 )
-def test_after_a_kill_the_ledger_tells_and_the_item_is_there_once(tmp_path: Path, point: str, applied: bool) -> None:
-    path = tmp_path / "shop.duckdb"
+def test_after_a_kill_the_ledger_tells_and_the_item_is_there_once(
+    tmp_path: Path, place: Place, point: str, applied: bool
+) -> None:
     wanted = load(events(tmp_path, "a"))
-    killed = process(tmp_path, path, wanted, f"{point}:kill")
-    output, _ = killed.communicate(timeout=60)
-    assert killed.returncode == -signal.SIGKILL, output
-
-    successor = Warehouse(DuckDB(path), "shop")
+    killed(tmp_path, place, wanted, point)
+    engine = place.open()
+    successor = Warehouse(engine, "shop")
     successor.raise_fence(FEED, token=2, epoch=1)
     assert (successor.ledger_entry(FEED, "a", 1) is not None) == applied
     result = successor.apply(load(wanted.listing, token=2))
-    successor.close()
     assert isinstance(result, AlreadyApplied if applied else Applied)
-    assert seen(path) == {"events": 3, "fence": (2, 1, "a"), "ledger": [("a", 1, False)]}
+    assert (successor.row_counts(), fences(engine), ledger(engine)) == ({"events": 3}, {FEED: (2, 1, "a")}, [("a", 1)])
+    successor.close()
 
 
-@pytest.mark.parametrize(
-    ("point", "applied"),
-    [
-        ("load.before_transaction", False),
-        ("load.in_transaction", False),
-        ("load.committed", True),
-        ("full.shadows_built", False),
-        ("full.in_transaction", False),
-        ("full.committed", True),
-    ],
-)
+POINTS = [
+    ("load.before_transaction", False),
+    ("load.in_transaction", False),
+    ("load.committed", True),
+    ("full.shadows_built", False),
+    ("full.in_transaction", False),
+    ("full.committed", True),
+]
+
+
+@pytest.mark.parametrize(("point", "applied"), POINTS)
 def test_A5_A6_F15_after_a_kill_deletes_upserts_and_snapshots_are_there_once(
-    tmp_path: Path, path: Path, point: str, applied: bool
+    tmp_path: Path, place: Place, point: str, applied: bool
 ) -> None:
-    engine = DuckDB(path)
+    engine = place.open()
     warehouse = Warehouse(engine, "shop")
     warehouse.apply(window(tmp_path, "0015", products(a="1", b="1"), (SITE, [{"id": "s"}])))
     before = content(engine)
@@ -60,15 +94,13 @@ def test_A5_A6_F15_after_a_kill_deletes_upserts_and_snapshots_are_there_once(
     else:
         wanted = window(tmp_path, "0030", gone(PRODUCT, "a"), products(b="2", c="2"))
         after = {**before, PRODUCT.name: [("b", "2"), ("c", "2")]}
-    killed = process(tmp_path, path, wanted, f"{point}:kill")
-    output, _ = killed.communicate(timeout=60)
-    assert killed.returncode == -signal.SIGKILL, output
+    killed(tmp_path, place, wanted, point)
 
     def data() -> dict[str, list[tuple[object, ...]]]:
         return {table: rows for table, rows in content(engine).items() if "__mp_" not in table}
 
-    assert data() == (after if applied else before)
     warehouse.raise_fence(wanted.feed, token=2, epoch=wanted.epoch)
+    assert data() == (after if applied else before)
     assert (warehouse.ledger_entry(wanted.feed, wanted.item, wanted.serving_epoch) is not None) == applied
     again = warehouse.apply(replace(wanted, token=2))
     assert isinstance(again, AlreadyApplied if applied else Applied)
@@ -80,30 +112,84 @@ def test_A5_A6_F15_after_a_kill_deletes_upserts_and_snapshots_are_there_once(
     warehouse.close()
 
 
-def test_a_stopped_process_keeps_the_file_locked_and_goes_on_when_resumed(tmp_path: Path) -> None:
-    path = tmp_path / "shop.duckdb"
-    stopped = process(tmp_path, path, load(events(tmp_path, "a")), "load.in_transaction:stop")
+def test_a_process_that_stops_in_its_transaction_is_waited_for_and_goes_on_when_resumed(tmp_path: Path, place: Place) -> None:
+    one = process(tmp_path, place, load(events(tmp_path, "a")), "load.in_transaction:stop")
     try:
-        os.waitid(os.P_PID, stopped.pid, os.WSTOPPED | os.WNOWAIT)
-        with pytest.raises(Unavailable, match=rf"shop.duckdb is locked by another process.*PID {stopped.pid}"):
-            Warehouse(DuckDB(path, patience=0.2), "shop").raise_fence(FEED, token=2, epoch=1)
-        os.kill(stopped.pid, signal.SIGCONT)
-        output, _ = stopped.communicate(timeout=60)
+        stopped(one)
+        told = rf"warehouse.duckdb is locked by another process.*PID {one.pid}" if place.kind == "duckdb" else ""
+        with pytest.raises(Unavailable, match=told):
+            Warehouse(place.open(patience=0.2), "shop").raise_fence(FEED, token=2, epoch=1)
+        assert resumed(one) == "Applied"
     finally:
-        stopped.kill()
-    assert output == "Applied\n"
-    assert seen(path)["ledger"] == [("a", 1, False)]
+        one.kill()
+    assert ledger(place.open()) == [("a", 1)]
 
 
-def test_a_file_that_is_released_in_time_is_waited_for(tmp_path: Path) -> None:
-    path = tmp_path / "shop.duckdb"
-    stopped = process(tmp_path, path, load(events(tmp_path, "a")), "load.in_transaction:stop")
+def test_a_lock_that_is_released_in_time_is_waited_for(tmp_path: Path, place: Place) -> None:
+    one = process(tmp_path, place, load(events(tmp_path, "a")), "load.in_transaction:stop")
     try:
-        os.waitid(os.P_PID, stopped.pid, os.WSTOPPED | os.WNOWAIT)
-        threading.Timer(0.3, stopped.send_signal, (signal.SIGCONT,)).start()
-        waiting = Warehouse(DuckDB(path, patience=30), "shop")
+        stopped(one)
+        threading.Timer(0.3, one.send_signal, (signal.SIGCONT,)).start()
+        waiting = Warehouse(place.open(patience=30), "shop")
+        waiting.raise_fence(FEED, token=2, epoch=1)
         assert waiting.ledger_entry(FEED, "a", 1) is not None
         waiting.close()
     finally:
-        stopped.kill()
-        stopped.communicate()
+        one.kill()
+        one.communicate()
+
+
+@pytest.mark.engines("postgresql", "redshift")
+@pytest.mark.everyday("postgresql")
+@pytest.mark.parametrize("kind", ["append", "merge", pytest.param("full", marks=pytest.mark.long)])
+def test_A8_a_worker_that_is_resumed_after_its_successor_finished_changes_nothing(
+    tmp_path: Path, place: Place, kind: str
+) -> None:
+    """On a server, nothing but the fence keeps the resumed worker out: its connection and its staged rows are whole."""
+    engine = place.open()
+    warehouse = Warehouse(engine, "shop")
+    warehouse.apply(window(tmp_path, "0015", products(a="1", b="1"), (SITE, [{"id": "s"}])))
+    wanted = {
+        "append": load(events(tmp_path, "a")),
+        "merge": window(tmp_path, "0030", gone(PRODUCT, "a"), products(b="2")),
+        "full": snapshot(tmp_path, "0015", products(a="1")),
+    }[kind]
+    one = process(tmp_path, place, wanted, "full.shadows_built:stop" if kind == "full" else "load.before_transaction:stop")
+    try:
+        stopped(one)
+        warehouse.raise_fence(wanted.feed, token=2, epoch=wanted.epoch)
+        assert isinstance(warehouse.apply(replace(wanted, token=2)), Applied)
+        if kind == "merge":
+            warehouse.apply(window(tmp_path, "0045", products(b="3"), token=2))
+        before = content(engine), fences(engine), ledger(engine)
+        warehouse.close()
+        assert resumed(one) == "Fenced"
+    finally:
+        one.kill()
+    assert (content(engine), fences(engine), ledger(engine)) == before
+    warehouse.close()
+
+
+@pytest.mark.engines("postgresql", "redshift")
+@pytest.mark.everyday("postgresql")
+@pytest.mark.parametrize("kind", ["merge", "full"])
+def test_readers_are_not_kept_waiting_by_a_load_and_see_the_old_rows(tmp_path: Path, place: Place, kind: str) -> None:
+    engine = place.open(patience=0.5)
+    warehouse = Warehouse(engine, "shop")
+    warehouse.apply(window(tmp_path, "0015", products(a="1", b="1"), (SITE, [{"id": "s"}])))
+    before = content(engine)
+    wanted = (
+        snapshot(tmp_path, "0015", products(a="2"))
+        if kind == "full"
+        else window(tmp_path, "0030", gone(PRODUCT, "a"), products(b="2"))
+    )
+    one = process(tmp_path, place, wanted, f"{'full' if kind == 'full' else 'load'}.in_transaction:stop")
+    try:
+        stopped(one)
+        assert {name: rows for name, rows in content(engine).items() if "__mp_" not in name} == before
+        assert warehouse.ledger_entry(INCR, "incr-0015", 1) is not None
+        assert resumed(one) == "Applied"
+    finally:
+        one.kill()
+    assert rows_of(engine, PRODUCT) == ([("a", "2")] if kind == "full" else [("b", "2")])
+    warehouse.close()
