@@ -20,6 +20,7 @@ pytest_plugins = [
     "manifest_platform_tests.servers.dynamodb",
     "manifest_platform_tests.servers.glue",
     "manifest_platform_tests.servers.postgres",
+    "manifest_platform_tests.servers.redshift",
     "manifest_platform_tests.servers.release_before",
     "manifest_platform_tests.servers.stores",
     "manifest_platform_tests.servers.vault",
