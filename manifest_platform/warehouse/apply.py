@@ -14,7 +14,7 @@ Two words of the parameters. `believed`: the id of the attempt that the manifest
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Collection, Generator, Iterator, Mapping
+from collections.abc import Callable, Collection, Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
@@ -25,6 +25,7 @@ from manifest_platform.column_names import spelled_twice
 from manifest_platform.listing import BAD_TABLE, Table
 from manifest_platform.manifest.item import short_name
 from manifest_platform.remedies import Action, Remedy
+from manifest_platform.warehouse.batch import Rows, require_consecutive, times_of
 from manifest_platform.warehouse.columns import RenamedColumns, RenamedEntry
 from manifest_platform.warehouse.consent import refuse_empty, refuse_shrinking
 from manifest_platform.warehouse.control import (
@@ -49,6 +50,7 @@ from manifest_platform.warehouse.errors import (
     KeyMissing,
     LoadFailed,
     ManifestBehind,
+    NotTogether,
     OtherContent,
     SnapshotAhead,
     Unavailable,
@@ -59,7 +61,20 @@ from manifest_platform.warehouse.errors import (
 )
 from manifest_platform.warehouse.families import Families
 from manifest_platform.warehouse.load import Full, Load
-from manifest_platform.warehouse.rules import Entry, Held, Refusal, Why, is_held_back, knows, lift, lifts, moves, refusals
+from manifest_platform.warehouse.rules import (
+    Entry,
+    Held,
+    Refusal,
+    Why,
+    are_held_back,
+    is_held_back,
+    knows,
+    lift,
+    lifts,
+    moves,
+    passing_all,
+    refusals,
+)
 from manifest_platform.warehouse.snapshot import NameKept, Shadows
 from manifest_platform.warehouse.tables import LOAD_TIME, Staged, Tables, check_counts, is_passing
 
@@ -204,6 +219,29 @@ class Warehouse:
         self.prepare(load.feed)
         return self._patiently(lambda: self._apply_with_known_columns(load))
 
+    def apply_all(self, loads: Sequence[Load]) -> list[Applied]:
+        """Applies consecutive loads of one feed in one transaction: all or none, each with its own entry in the ledger.
+
+        The rows are those of `apply`, load by load. None may be late, a snapshot, or overlap earlier loads: raises ValueError.
+        Raises a CannotLoad if the loads cannot be applied together, whatever the reason: apply them one by one then, which
+        tells the reason and finds the load. Raises Unavailable, or Unclear (COMMIT got no answer).
+        """
+        first = loads[0]
+        require_consecutive(loads)
+        for load in loads:
+            _refuse_unsupported(load)
+        if self._authority.get(first.feed) != (first.epoch, first.token):
+            self._forget()
+            self._authority[first.feed] = first.epoch, first.token
+        self._require_fence(first.feed, first.believed)
+        self.prepare(first.feed)
+        try:
+            return self._patiently(lambda: self._attempt_all(loads))
+        except CannotLoad:
+            self._prepared.clear()
+            self._forget()
+            raise
+
     def newest_epoch(self) -> int:
         """Returns the newest epoch in any feed's fence; 0 if nothing was ever loaded. Writes nothing."""
         return self._fence.newest_epoch()
@@ -320,6 +358,49 @@ class Warehouse:
         finally:
             for staging in stagings.values():
                 self._engine.unstage(staging)
+
+    # Several loads
+
+    def _attempt_all(self, loads: Sequence[Load]) -> list[Applied]:
+        told: list[tuple[str, ...]] = []
+        for load in loads:
+            self._told = []
+            # The ledger lacks the records before this load's until the transaction is committed.
+            if self._make_room(replace(load, believed=loads[0].believed)):
+                raise NotTogether(f"the ledger has {load.item} already")
+            told.append(tuple(self._told))
+        with Rows(self._engine, self._tables, loads).staged() as rows:
+            failpoints.reach("batch.before_transaction")
+            return self._transact_all(loads, rows, told)
+
+    def _transact_all(self, loads: Sequence[Load], rows: Rows, told: Sequence[tuple[str, ...]]) -> list[Applied]:
+        feed, existing = loads[0].feed, self._tables.columns().keys()
+        with opened(self._engine) as transaction:
+            if self._fence.move(transaction, feed, passing_all(loads)) and not are_held_back(
+                loads, self._ledger.within(transaction)
+            ):
+                times = times_of(loads, datetime.now(UTC))
+                for load in loads:
+                    self._families.enter(transaction, load)
+                with _constraints_named(loads[0]):
+                    rows.move(transaction, existing, times)
+                changes = [
+                    (load.listing, now)
+                    for load, now in zip(loads, times, strict=True)
+                    if load.listing.retired or any(table.mode != "append" for table in load.listing.tables)
+                ]
+                if changes:
+                    self._retired.update_all(transaction, changes)
+                moved = [{table.name: load.listing.rows(table.name) for table in load.listing.tables} for load in loads]
+                entries = self._ledger.enter_all(transaction, list(zip(loads, moved, times, strict=True)))
+                failpoints.reach("batch.in_transaction")
+                transaction.commit()
+                failpoints.reach("batch.committed")
+                return [Applied(entry, lines) for entry, lines in zip(entries, told, strict=True)]
+        for load in loads:
+            if next(refusals(replace(load, believed=loads[0].believed), self._fence.row, self._ledger), None):
+                raise NotTogether(f"the fence or the ledger refuse {load.item}")
+        raise Conflict(f"the fence of {self._fence.where(feed)} was moved at the same time")
 
     # Snapshots
 

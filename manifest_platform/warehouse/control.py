@@ -7,7 +7,7 @@ what was applied, and under which epoch. `KnownTables` and `RetiredEntries` hold
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from fnmatch import fnmatchcase
@@ -255,6 +255,16 @@ class Ledger:
         )
         return bool(found)
 
+    def has_any(self, feed: str, items: Sequence[str], since_epoch: int) -> bool:
+        """True if any of these items was applied in this epoch or later."""
+        marks = ", ".join("?" for _ in items)
+        found = self._query(
+            f'SELECT 1 FROM {self._table} WHERE "dataset" = ? AND "feed" = ? AND "item" IN ({marks}) '  # noqa: S608
+            'AND "epoch" >= ? LIMIT 1',
+            (self._dataset, feed, *items, since_epoch),
+        )
+        return bool(found)
+
     def has_record(self, record: str) -> bool:
         """True if the attempt with this record id was applied, on any feed."""
         found = self._engine.execute(
@@ -295,29 +305,40 @@ class Ledger:
 
     def enter(self, transaction: Transaction, load: Load, rows: dict[str, int], now: datetime) -> LedgerEntry:
         """Adds the entry of a load whose rows were moved."""
-        entry = LedgerEntry(
-            item=load.item,
-            feed=load.feed,
-            position=load.position,
-            epoch=load.epoch,
-            token=load.token,
-            record_id=load.record_id,
-            late=load.late,
-            rows=rows,
-            checksum=load.checksum,
-            applied_at=now,
-        )
-        values = {**vars(entry), "dataset": self._dataset, "rows": json.dumps(rows), "applied_at": naive(now)}
-        marks = ", ".join("?" for _ in _LEDGER)
-        transaction.write(
-            f'INSERT INTO {self._table} ({_LEDGER_NAMES}, "version") VALUES ({marks}, ?)',  # noqa: S608
-            [*(values[name] for name in _LEDGER), FORM],
-        )
-        return entry
+        return self.enter_all(transaction, [(load, rows, now)])[0]
+
+    def enter_all(
+        self, transaction: Transaction, applied: Sequence[tuple[Load, dict[str, int], datetime]]
+    ) -> list[LedgerEntry]:
+        """Adds the entries of loads whose rows were moved, each with its rows by table and its time, by one statement."""
+        entries = [_entry_of(*one) for one in applied]
+        marks = ", ".join(f"({', '.join('?' for _ in (*_LEDGER, FORM))})" for _ in entries)
+        values: list[Any] = []
+        for entry in entries:
+            stored = {**vars(entry), "dataset": self._dataset, "rows": json.dumps(entry.rows)}
+            stored["applied_at"] = naive(entry.applied_at)
+            values += [*(stored[name] for name in _LEDGER), FORM]
+        transaction.write(f'INSERT INTO {self._table} ({_LEDGER_NAMES}, "version") VALUES {marks}', values)  # noqa: S608
+        return entries
 
     @property
     def _table(self) -> str:
         return self._engine.qualified(CONTROL_SCHEMA, "ledger")
+
+
+def _entry_of(load: Load, rows: dict[str, int], now: datetime) -> LedgerEntry:
+    return LedgerEntry(
+        item=load.item,
+        feed=load.feed,
+        position=load.position,
+        epoch=load.epoch,
+        token=load.token,
+        record_id=load.record_id,
+        late=load.late,
+        rows=rows,
+        checksum=load.checksum,
+        applied_at=now,
+    )
 
 
 def _entry(row: tuple[Any, ...]) -> LedgerEntry:
@@ -416,19 +437,30 @@ class RetiredEntries:
 
     def update(self, transaction: Transaction, listing: Listing, now: datetime) -> None:
         """Adds entries for what a listing retires, once, and deletes entries for what it brings back."""
+        self.update_all(transaction, [(listing, now)])
+
+    def update_all(self, transaction: Transaction, listings: Sequence[tuple[Listing, datetime]]) -> None:
+        """Updates the entries by listings in their order. Writes only what differs afterward."""
         # The entry of a whole table has an empty text as column, because NULL equals nothing.
         found = transaction.rows(f'SELECT "table", "column" FROM {self._table} WHERE "dataset" = ?', (self._dataset,))  # noqa: S608
         entered = {_caseless(one): one for one in (Retired(table, column or None) for table, column in found)}
-        retired = {_caseless(one): one for one in listing.retired}
-        for back in map(entered.__getitem__, (entered.keys() & _brought(listing)) - retired.keys()):
+        before, new = dict(entered), dict[Retired, tuple[str, datetime]]()
+        for listing, now in listings:
+            retired = {_caseless(one): one for one in listing.retired}
+            for back in (entered.keys() & _brought(listing)) - retired.keys():
+                del entered[back]
+                new.pop(back, None)
+            for gone in retired.keys() - entered.keys():
+                entered[gone], new[gone] = retired[gone], (listing.item, now)
+        for back in (before.keys() - entered.keys()) | (before.keys() & new.keys()):
             transaction.write(
                 f'DELETE FROM {self._table} WHERE "dataset" = ? AND "table" = ? AND "column" = ?',  # noqa: S608
-                (self._dataset, back.table, back.column or ""),
+                (self._dataset, before[back].table, before[back].column or ""),
             )
-        for gone in map(retired.__getitem__, retired.keys() - entered.keys()):
+        for gone, (item, now) in new.items():
             transaction.write(
                 f'INSERT INTO {self._table} ("dataset", "table", "column", "item", "retired_at") VALUES (?, ?, ?, ?, ?)',  # noqa: S608
-                (self._dataset, gone.table, gone.column or "", listing.item, naive(now)),
+                (self._dataset, entered[gone].table, entered[gone].column or "", item, naive(now)),
             )
 
     @property

@@ -145,6 +145,10 @@ class UnsupportedMode(CannotLoad):
     """A table has a mode that this kind of load does not support."""
 
 
+class NotTogether(CannotLoad):
+    """Several items cannot be applied in one transaction. Nothing was loaded: apply them one by one."""
+
+
 class LoadFailed(CannotLoad):
     """The warehouse refused a statement."""
 

@@ -11,7 +11,7 @@ believed record, so nothing is loaded on top of it. A manifest that was set back
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, Literal, NamedTuple, Protocol
@@ -46,6 +46,10 @@ class LedgerAnswers(Protocol):
 
     def has(self, feed: str, item: str, since_epoch: int) -> bool:
         """True if an item was applied in this epoch or later."""
+        ...
+
+    def has_any(self, feed: str, items: Sequence[str], since_epoch: int) -> bool:
+        """True if any of these items was applied in this epoch or later."""
         ...
 
     def has_record(self, record: str) -> bool:
@@ -145,6 +149,16 @@ def passing(load: Load) -> Move:
     return Move((*changes, Change("record", load.record_id)), conditions)
 
 
+def passing_all(loads: Sequence[Load]) -> Move:
+    """Moves the fence over consecutive loads of one feed, to the last. It must be where the first load needs it."""
+    first, last = loads[0], loads[-1]
+    changes, conditions = lift(first.token, first.epoch)
+    conditions += (Condition("applied", "<", first.position),)
+    if first.believed is not None:
+        conditions += (Condition("record", "=", first.believed),)
+    return Move((*changes, Change("applied", last.position), Change("record", last.record_id)), conditions)
+
+
 def snapshot_passing(load: Load) -> Move:
     """Moves the fence of a snapshot's own feed. Its position sets no condition, so an older snapshot may be loaded again."""
     changes, conditions = lift(load.token, load.epoch)
@@ -174,6 +188,14 @@ def is_held_back(load: Load, ledger: LedgerAnswers) -> bool:
     if ledger.has(load.feed, load.item, load.serving_epoch):
         return True
     return bool(load.snapshots and ledger.beyond(load.snapshots, load.serving_epoch))
+
+
+def are_held_back(loads: Sequence[Load], ledger: LedgerAnswers) -> bool:
+    """True if the ledger stops a transaction of consecutive loads whose move succeeded: all are applied, or none."""
+    first = loads[0]
+    if ledger.has_any(first.feed, [one.item for one in loads], first.serving_epoch):
+        return True
+    return bool(first.snapshots and ledger.beyond(first.snapshots, first.serving_epoch))
 
 
 # Refusals

@@ -239,7 +239,7 @@ class Tables:
     def append_once(self, transaction: Transaction, staged: Staged, now: datetime) -> int:
         """Inserts the staged rows that a table lacks, by key, or by all columns without a key. Returns their number."""
         columns = [column.name for column in staged.table.columns]
-        stored, quote, target = self._stored(staged.table), self._engine.quote, self.qualified(staged.table.name)
+        stored, quote, target = self.stored(staged.table), self._engine.quote, self.qualified(staged.table.name)
         same = " AND ".join(
             f"({_THERE}.{quote(stored[name])} = {_STAGED}.{quote(name)}"
             + ("" if staged.table.key else f" OR ({_THERE}.{quote(stored[name])} IS NULL AND {_STAGED}.{quote(name)} IS NULL)")
@@ -250,7 +250,7 @@ class Tables:
         absent = f"NOT EXISTS (SELECT 1 FROM {target} AS {_THERE} WHERE {same})"  # noqa: S608
         return transaction.write(f"{statement} AS {_STAGED} WHERE {absent}", parameters)
 
-    def _stored(self, table: Table) -> dict[str, str]:
+    def stored(self, table: Table) -> dict[str, str]:
         """Returns the stored names of a table's columns. Raises IncompatibleChange."""
         try:
             return self._fit(table.name, stored_columns(table)).names
@@ -264,7 +264,7 @@ class Tables:
 
         `stored`: the stored names of the columns in the target; by default those of the table of the same name.
         """
-        stored = self._stored(staged.table) if stored is None else stored
+        stored = self.stored(staged.table) if stored is None else stored
         names = [column.name for column in staged.table.columns]
         columns, selected = self.names([stored[name] for name in names]), self.names(names)
         parameters = staged.staging.parameters

@@ -7,7 +7,7 @@ in the order in which they were applied.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from manifest_platform.warehouse import rules
@@ -64,6 +64,10 @@ class Sink(NamedTuple):
     def has(self, feed: str, item: str, since_epoch: int) -> bool:
         """True if an item was applied."""
         return self.entry(feed, item, since_epoch) is not None
+
+    def has_any(self, feed: str, items: Sequence[str], since_epoch: int) -> bool:
+        """True if any of these items was applied."""
+        return any(self.has(feed, item, since_epoch) for item in items)
 
     def has_record(self, record: str) -> bool:
         """True if an attempt was applied."""
@@ -156,6 +160,9 @@ class _Blinded:
 
     def has(self, feed: str, item: str, since_epoch: int) -> bool:
         return "marker" not in self._off and self._sink.has(feed, item, since_epoch)
+
+    def has_any(self, feed: str, items: Sequence[str], since_epoch: int) -> bool:
+        return "marker" not in self._off and self._sink.has_any(feed, items, since_epoch)
 
     def in_epoch(self, load: Load, full: Full) -> tuple[str, int] | None:
         return None if "epoch_unused" in self._off else self._sink.in_epoch(load, full)

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import re
 from abc import ABC, abstractmethod
-from collections.abc import Generator, Sequence
+from collections.abc import Generator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Annotated, Any, ClassVar
@@ -23,6 +23,9 @@ from manifest_platform.warehouse.errors import LoadFailed, Unavailable, Unclear
 
 CONTROL_SCHEMA = "manifest_platform"
 """The schema of the platform's own tables in every warehouse: ledger, fence, and facts about the data tables."""
+
+NTH = "__mp_nth"
+"""The column that names a staged row's item by its place among several items that are staged together."""
 
 _IN_TRANSACTION = re.compile(r"\s*(INSERT|UPDATE|DELETE|SELECT|MERGE|COPY)\b", re.IGNORECASE)
 _QUOTED = re.compile(r"'[^']*'|\"[^\"]*\"")
@@ -75,10 +78,14 @@ AnyEngine = Annotated[EngineSettings, PluginSettings(plugins.ENGINES, "duckdb")]
 
 @dataclass(frozen=True)
 class Staging:
-    """The staged rows of one table: the text to write after FROM, and the values that it binds."""
+    """The staged rows of one table: the text to write after FROM, and the values that it binds.
+
+    `parts`: the stagings that it unites, each of which `unstage` removes.
+    """
 
     sql: str
     parameters: tuple[Any, ...] = ()
+    parts: tuple[Staging, ...] = ()
 
 
 class Engine(ABC):
@@ -181,6 +188,28 @@ class Engine(ABC):
     @abstractmethod
     def stage(self, table: Table, uris: list[str]) -> Staging:
         """Makes the rows of exactly these Parquet objects readable, any number of times, for statements of this connection."""
+
+    def stage_items(self, table: Table, uris: Mapping[int, list[str]]) -> Staging:
+        """Makes the objects of several items readable together, as `stage`. `uris`: by the item's place, the column `NTH`.
+
+        The items describe the table alike. By default each item is staged by itself. An engine whose staging costs statements
+        overrides this, and stages all objects at once.
+        """
+        columns = ", ".join(self.quote(column.name) for column in table.columns)
+        parts: dict[int, Staging] = {}
+        try:
+            for nth, some in uris.items():
+                parts[nth] = self.stage(table, some)
+        except BaseException:
+            for part in parts.values():
+                self.unstage(part)
+            raise
+        selects = (
+            f"SELECT {nth} AS {self.quote(NTH)}, {columns} FROM {part.sql} AS {self.quote(f'__mp_item_{nth}')}"  # noqa: S608
+            for nth, part in parts.items()
+        )
+        values = tuple(value for part in parts.values() for value in part.parameters)
+        return Staging(f"({' UNION ALL '.join(selects)})", values, tuple(parts.values()))
 
     @abstractmethod
     def unstage(self, staging: Staging) -> None:
