@@ -45,11 +45,12 @@ class PluginSettings:
     """Annotates a field with the settings of a plug-in, which the value's `key` names, for example `kind: duckdb`.
 
     `group`: the plug-in's group. `default`: the plug-in if the value lacks the `key`. A plug-in of the group is a Settings
-    model, or has such a model as its attribute `model`.
+    model, or has such a model as its attribute `model`. `short`: the setting that a text stands for, if it is a URL whose
+    scheme is the plug-in's name.
     """
 
-    def __init__(self, group: str, default: str, key: str = "kind") -> None:
-        self.group, self.default, self.key = group, default, key
+    def __init__(self, group: str, default: str, key: str = "kind", short: str = "") -> None:
+        self.group, self.default, self.key, self.short = group, default, key, short
 
     @classmethod
     def of(cls, field: FieldInfo) -> PluginSettings | None:
@@ -58,12 +59,19 @@ class PluginSettings:
 
     def settings_of(self, value: Any) -> type[Settings]:
         """The settings model of the plug-in that a value names. Raises UnknownPlugin."""
+        value = self._whole(value)
         name = value.get(self.key, self.default) if isinstance(value, dict) else self.default
         return self._model_of(plugins.load(self.group, name if isinstance(name, str) else repr(name)))
 
     @staticmethod
     def _model_of(plugin: Any) -> type[Settings]:
         return getattr(plugin, "model", plugin)
+
+    def _whole(self, value: Any) -> Any:
+        """The value with its keys, for a value that is a URL alone."""
+        if not self.short or not isinstance(value, str) or "://" not in value:
+            return value
+        return {self.key: value.partition("://")[0], self.short: value}
 
     def __get_pydantic_core_schema__(self, _source: Any, _handler: GetCoreSchemaHandler) -> core_schema.CoreSchema:
         """Validates with the plug-in's model, and reports errors at their own locations."""
@@ -72,6 +80,7 @@ class PluginSettings:
     def _validated(self, value: Any, info: ValidationInfo) -> Settings | None:
         if isinstance(value, Settings):
             return value
+        value = self._whole(value)
         if not isinstance(value, dict):
             raise ValueError("allowed: keys and their values")
         try:

@@ -18,9 +18,8 @@ from manifest_platform.cli.remedies import Typed, document, typed
 from manifest_platform.cli.signals import ending_well
 from manifest_platform.config.config import ConfigError
 from manifest_platform.config.present import problems
-from manifest_platform.manifest import Application, Idle, ItemKey
+from manifest_platform.manifest import Idle, ItemKey
 from manifest_platform.pipeline import (
-    LOAD,
     Budget,
     DrainReport,
     Event,
@@ -88,7 +87,10 @@ def _goes_on(pipeline: Pipeline, feeds: Sequence[str] | None) -> str:
     """Returns in words where the next drain continues, by feed, according to the manifest."""
     found = []
     for name in feeds or pipeline.feeds:
-        verdict, last = pipeline.manifest.next(name, LOAD), pipeline.manifest.state(Application(LOAD)).feed(name).watermark
+        verdict, last = (
+            pipeline.manifest.next(name, pipeline.load.key),
+            pipeline.manifest.state(pipeline.load).feed(name).watermark,
+        )
         if not isinstance(verdict, Idle):
             loaded = f"{ItemKey.at(name, last).name} is loaded, and " if last else ""
             found.append(f"{loaded}the next drain continues with {verdict.item.key.name}")

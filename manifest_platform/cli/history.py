@@ -11,7 +11,7 @@ from manifest_platform.cli.app import Command, WrongUse, app, as_json, completed
 from manifest_platform.cli.context import item_key, open_pipeline
 from manifest_platform.cli.exits import Exit
 from manifest_platform.cli.output import aligned, print_json, say, warn, wrapped
-from manifest_platform.manifest import Item, Record, State
+from manifest_platform.manifest import Application, Item, Record, State
 from manifest_platform.operations.search import Run, of_run, search_run, short_run
 from manifest_platform.pipeline import LOAD, SHRED
 from manifest_platform.quantities import size_of
@@ -116,12 +116,12 @@ def _output_note(record: Record, words: Words) -> str:
         counts = f"{data['lines']:,} lines: {data['good']:,} {words.rows}, {data['bad']:,} bad"
         return f"{counts}; {size_of(data['bytes'])} of Parquet"
     rows, size, prefix = data.get("rows"), data.get("bytes"), data.get("prefix")
-    count = sum(rows.values()) if application == LOAD and isinstance(rows, dict) else rows
+    count = sum(rows.values()) if Application.parse(application).name == LOAD and isinstance(rows, dict) else rows
     parts = [
         f"{count:,} rows" if isinstance(count, int) else "",
         size_of(size) if isinstance(size, int) else "",
         f"in {prefix}" if prefix else "",
-        "late" if application == LOAD and data.get("late") else "",
+        "late" if Application.parse(application).name == LOAD and data.get("late") else "",
     ]
     text = ", ".join(part for part in parts if part)
-    return f"{text} (APPLIED)" if application == LOAD else text
+    return f"{text} (APPLIED)" if Application.parse(application).name == LOAD else text

@@ -18,12 +18,14 @@ from pydantic_core import InitErrorDetails, PydanticCustomError
 from manifest_platform import storage
 from manifest_platform.carried import carried
 from manifest_platform.config.apart import overlaps, places, taken_tables
+from manifest_platform.config.targets import AnyTarget, key_of, same_places
 from manifest_platform.deployments import PATTERN, PRODUCTION, folder_beside
 from manifest_platform.manifest import Store
+from manifest_platform.manifest.records import FIRST_TARGET
 from manifest_platform.manifest.stores import DEFAULT_URL, URL_FORMS, checked_url, local_file, of_deployment, open_store
 from manifest_platform.settings import LocalFolder, Settings, StorageLocation, local_path
 from manifest_platform.sources.settings import AnyDataset
-from manifest_platform.warehouse.engines.engine import CONTROL_SCHEMA, AnyEngine
+from manifest_platform.warehouse.engines.engine import CONTROL_SCHEMA, AnyEngine, EngineSettings
 
 
 class ConfigError(ValueError):
@@ -219,7 +221,14 @@ class Config(Settings):
         " warehouse and outputs, whose names end with the deployment's name, and it captures nothing",
     )
     manifest: ManifestConfig = Field(description="the store of the manifest")
-    warehouse: AnyEngine = Field(description="the warehouse that datasets are loaded into")
+    warehouse: AnyEngine = Field(
+        description="the warehouse that datasets are loaded into. A URL alone, as `kind://…`, stands for its `kind` and `url`"
+    )
+    targets: dict[Name, AnyTarget] = Field(
+        {},
+        description="further warehouses by name, each a target that datasets are loaded into independently, with an order, a"
+        f" watermark and a lease of its own; `warehouse` is the target named `{FIRST_TARGET}`",
+    )
     lease: LeaseConfig = Field(LeaseConfig(), description="how long a lease lasts without a heartbeat")
     limits: LimitConfig = Field(LimitConfig(), description="time limits of the steps")
     drain: DrainBudget = Field(DrainBudget(), description="budget of a drain that Dagster starts")
@@ -246,6 +255,9 @@ class Config(Settings):
         for key, part in (("manifest", self.manifest), ("warehouse", self.warehouse)):
             with _noted(key, problems):
                 parts[key] = part.of_deployment(self.deployment)
+        for name, target in self.targets.items():
+            with _noted(key_of(name), problems):
+                parts.setdefault("targets", {})[name] = target.of_deployment(self.deployment)
         for name, dataset in self.datasets.items():
             with _noted(f"datasets.{name}", problems):
                 parts.setdefault("datasets", {})[name] = dataset.of_deployment(self.deployment)
@@ -256,7 +268,7 @@ class Config(Settings):
     @model_validator(mode="after")
     def _keep_out_of_reserved_schemas(self) -> Config:
         """Refuses datasets with the name of a schema that the ledger or the warehouse itself uses."""
-        reserved = sorted({CONTROL_SCHEMA, *self.warehouse.reserved_schemas})
+        reserved = sorted({CONTROL_SCHEMA, *(name for engine in self.engines.values() for name in engine.reserved_schemas)})
         message = f"is a reserved schema of the warehouse; allowed: any name but {', '.join(reserved)}"
         kind = PydanticCustomError("reserved", "{message}", {"message": message})
         taken = [name for name in self.datasets if name in reserved]
@@ -279,11 +291,35 @@ class Config(Settings):
             "manifest.store": local_file(self.manifest.store),
             "manifest.overflow": self.manifest.overflow,
             "manifest.archive": self.manifest.archive,
-            "warehouse.path": self.warehouse.file,
+            **{f"{key_of(name)}.path": engine.file for name, engine in self.engines.items()},
         }
-        if problems := [*overlaps(places(self.datasets, others)), *taken_tables(self.datasets)]:
+        problems = [*overlaps(places(self.datasets, others)), *same_places(self.engines), *taken_tables(self.datasets)]
+        if problems:
             raise ValueError("; ".join(problems))
         return self
+
+    @model_validator(mode="after")
+    def _name_known_targets(self) -> Config:
+        """Refuses a target named as the first is, and datasets and steps that name a target that is not configured."""
+        known = ", ".join(self.engines)
+        if FIRST_TARGET in self.targets:
+            raise ValueError(
+                f"targets.{FIRST_TARGET}: the key `{FIRST_TARGET}` declares the target of this name; give it another"
+            )
+        for name, dataset in self.datasets.items():
+            for one in dataset.load.targets or ():
+                if one not in self.engines:
+                    raise ValueError(f"datasets.{name}.load.targets: {one!r} is not configured; allowed: {known}")
+        return self
+
+    @property
+    def engines(self) -> dict[str, EngineSettings]:
+        """The settings of all targets by name, the warehouse first."""
+        return {FIRST_TARGET: self.warehouse, **self.targets}
+
+    def targets_of(self, dataset: str) -> tuple[str, ...]:
+        """Returns the names of the targets that a dataset is loaded into, in the order of a drain."""
+        return tuple(self.datasets[dataset].load.targets or self.engines)
 
     def dataset(self, name: str | None) -> str:
         """Returns the name of a dataset; if `name` is None, the only configured one. Raises ConfigError if it is unknown."""

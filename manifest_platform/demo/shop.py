@@ -14,7 +14,7 @@ from manifest_platform.cli.remedies import command_of
 from manifest_platform.demo.events import SCHEMAS, write_run
 from manifest_platform.demo.stage import MARKER, DemoFailed, program, say, type_, ui_command
 from manifest_platform.manifest import Blocked
-from manifest_platform.pipeline import LOAD, Pipeline
+from manifest_platform.pipeline import Pipeline
 from manifest_platform.sources.snowplow.settings import FEED
 
 CONFIGURATION, FOLDER = config.DEFAULT_FILE, ".demo"
@@ -159,7 +159,7 @@ def _time(day: date, number: int) -> datetime:
 def _printed_command(bad: str) -> str:
     """Returns the command that the blocked drain and the status have printed."""
     with Pipeline(config.load(), DATASET) as pipeline:
-        verdict = pipeline.manifest.next(FEED, LOAD)
+        verdict = pipeline.manifest.next(FEED, pipeline.load.key)
     if not isinstance(verdict, Blocked):
         raise DemoFailed(f"{bad} should block the feed, but does not: {verdict}")
     return command_of(verdict.remedy)

@@ -83,7 +83,7 @@ def is_waiting(item: Item, step: Step) -> bool:
     if not item.records:
         return False
     if step.order == "any":
-        got = all(item.processed_by(Application.parse(name)) for name in step.upstream)
+        got = all(item.processed_by(step.needed(name)) for name in step.upstream)
         return got and judge(item, step, FeedState()).standing in (Standing.READY, Standing.PROCESSING)
     if item.skipped_for(step.application):
         return False

@@ -60,6 +60,7 @@ class Step:
     - `max_attempts`: the number of attempts that may die or meet a transient fault before the item waits for a person.
     - `numbered`: its completions get numbers in the order of their commits, over all of the dataset's feeds.
     - `needs_full`, for strict steps: nothing is done before a snapshot that covers the feed was loaded.
+    - `targeted`: the name of the application of which each instance serves a target of its own; empty if there is none.
     """
 
     application: Application
@@ -71,6 +72,20 @@ class Step:
     covers: tuple[str, ...] = ()
     numbered: bool = False
     needs_full: bool = False
+    targeted: str = ""
+
+    def is_blocked_by(self, other: Application) -> bool:
+        """True if an open claim or a failure of an application stops this step.
+
+        A target stops only itself and the steps that wait for it. The first target also stops the steps of other names.
+        """
+        if other.name != self.targeted or other.key in (self.application.key, *self.upstream):
+            return True
+        return other.instance is None and self.application.name != other.name
+
+    def needed(self, upstream: str) -> Application:
+        """The application with the key of an upstream step. `load` is the first target's if the dataset may have several."""
+        return dataclasses.replace(Application.parse(upstream), exact=bool(self.targeted))
 
     @property
     def ordered(self) -> bool:
@@ -325,14 +340,14 @@ def judge(item: Item, step: Step, feed: FeedState) -> Judgement:
         if cut_off:
             reason = f"it is skipped for {upstream}, so {application.key} never gets it: unskip it, or skip it for all"
             return Judgement(Standing.CUT_OFF, reason, cut_off)
-    blocker = item.blocker({application.key: feed.serving_epoch})
+    blocker = item.blocker({application.key: feed.serving_epoch}, step.is_blocked_by)
     if blocker and blocker.state is State.FAILED:
         message = blocker.data.get("message", "no message")
         return Judgement(Standing.FAILED, f"{blocker.application.key} failed: {message}", blocker)
     if blocker:
         return Judgement(Standing.PROCESSING, f"{blocker.application.key} is working on it ({blocker.author})", blocker)
     for upstream in step.upstream:
-        if not item.processed_by(Application.parse(upstream), feed.serving_epoch):
+        if not item.processed_by(step.needed(upstream), feed.serving_epoch):
             return Judgement(Standing.WAITING, f"{upstream} has not processed it yet", item.records[-1])
     if step.needs_full and not feed.boundary:
         return Judgement(Standing.NEEDS_FULL, "no snapshot was loaded yet that it could follow", item.records[-1])

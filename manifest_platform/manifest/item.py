@@ -7,7 +7,7 @@ skip it), and the location of its archived records. What that means for a feed's
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from types import MappingProxyType
@@ -246,9 +246,14 @@ class Item:
         """The item after one more record."""
         return Item(self.key, (*self.records, record))
 
-    def blocker(self, serving: Mapping[str, int] = NO_EPOCHS) -> Record | None:
-        """The earliest record that blocks the item; None if it is not blocked."""
-        return next(self.open_records(serving), None)
+    def blocker(
+        self, serving: Mapping[str, int] = NO_EPOCHS, counts: Callable[[Application], bool] = lambda _: True
+    ) -> Record | None:
+        """The earliest record that blocks the item; None if it is not blocked.
+
+        `counts`: False for applications whose records do not block, as `Step.is_blocked_by` tells.
+        """
+        return next((record for record in self.open_records(serving) if counts(record.application)), None)
 
     def open_records(self, serving: Mapping[str, int] = NO_EPOCHS) -> Iterator[Record]:
         """The records that block the item, in order.

@@ -1064,7 +1064,7 @@ class Manifest:
         step = self.step(lease.feed, lease.application.key)
         item = self.item(ItemKey.at(lease.feed, lease.current))
         serving = self.state(step.application).seen_by(step, lease.feed).serving_epoch
-        blocker = item.blocker({step.application.key: serving})
+        blocker = item.blocker({step.application.key: serving}, step.is_blocked_by)
         if blocker and blocker.state is State.PROCESSING and blocker.application.key == step.application.key:
             return Abandoned(item, blocker)
         lease.settled = True

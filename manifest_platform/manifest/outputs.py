@@ -122,7 +122,7 @@ class Outputs:
 
     def _superseded(self, made: Made) -> str:
         """The reason why a record that an output was made from does not count; empty if it counts."""
-        application, name = Application.parse(made.application), made.key.name
+        application, name = dataclasses.replace(Application.parse(made.application), exact=True), made.key.name
         serving = self._epochs(made.key.feed).get(made.application, 0)
         if made.epoch is not None and made.epoch < serving:
             return (

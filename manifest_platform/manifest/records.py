@@ -78,6 +78,10 @@ _PREVIOUS: dict[State, tuple[State, ...]] = {
 _NEEDS_PREVIOUS = {State.PROCESSED, State.FAILED, State.RESOLVED}
 
 
+FIRST_TARGET = "warehouse"
+"""The name of the first target. Its application has no instance, as before there were several targets."""
+
+
 class InvalidRunId(ValueError):
     """A run id that is not allowed: it must be a single word, because people type it again."""
 
@@ -94,12 +98,14 @@ class CouplingViolation(ValueError):
 class Application:
     """An application that works on items: a name, and an instance if it serves several targets.
 
-    The version is kept for the audit log; it does not identify the application.
+    The version is kept for the audit log; it does not identify the application. `exact`: only records of this very instance
+    are its own. Without it, a missing instance matches every instance, so `load` would be done as soon as `load:lab` is.
     """
 
     name: str
     version: str = ""
     instance: str | None = None
+    exact: bool = field(default=False, compare=False, kw_only=True)
 
     @property
     def key(self) -> str:
@@ -113,7 +119,12 @@ class Application:
         return cls(name, instance=instance or None)
 
     def is_done_by(self, other: Application) -> bool:
-        """True if a Processed record of `other` counts for this application. A missing instance on either side matches any."""
+        """True if a Processed record of `other` counts for this application.
+
+        A missing instance on either side matches any, unless this application is exact.
+        """
+        if self.exact:
+            return self.key == other.key
         either_open = self.instance is None or other.instance is None
         return self.name == other.name and (either_open or self.instance == other.instance)
 
@@ -121,7 +132,7 @@ class Application:
         """True if a Skipped record of `skipped` stops this application: by `*`, by name, or by name and instance."""
         if skipped.name == EVERYONE:
             return True
-        return skipped.name == self.name and skipped.instance in (None, self.instance)
+        return skipped.name == self.name and skipped.instance in (None, self.instance or (FIRST_TARGET if self.exact else None))
 
 
 @dataclass(frozen=True)

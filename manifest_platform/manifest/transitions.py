@@ -741,7 +741,7 @@ def cancel_full_load(
     """
     if state.mode is not Mode.FULL_LOAD:
         raise Refused(f"{step.application.key} is loading nothing in full: there is nothing to cancel")
-    blocker = snapshot.blocker({step.application.key: state.epoch})
+    blocker = snapshot.blocker({step.application.key: state.epoch}, step.is_blocked_by)
     if blocker and blocker.state is State.PROCESSING:
         raise Refused(f"{snapshot.key.name} is being loaded by {blocker.author}: settle it with the sink first")
     cancelled = dataclasses.replace(state, mode=Mode.INCREMENTAL, full=None)

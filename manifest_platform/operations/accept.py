@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 from manifest_platform.manifest import Item, ItemKey, Record, Refused, State
-from manifest_platform.pipeline import LOAD, SHRED, Pipeline
+from manifest_platform.pipeline import SHRED, Pipeline
 from manifest_platform.remedies import Action, Remedy
 
 
@@ -64,6 +64,6 @@ def keep(pipeline: Pipeline, key: ItemKey, reason: str) -> Record:
 
 def is_loaded(pipeline: Pipeline, item: Item) -> bool:
     """True if an item's rows are in the warehouse, according to the manifest."""
-    step = pipeline.manifest.step(item.key.feed, LOAD)
+    step = pipeline.manifest.step(item.key.feed, pipeline.load.key)
     serving = pipeline.manifest.state(step.application).seen_by(step, item.key.feed).serving_epoch
     return item.processed_by(step.application, serving) is not None

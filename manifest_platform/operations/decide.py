@@ -16,7 +16,7 @@ from manifest_platform.manifest import EVERYONE, Application, Blocked, Item, Ite
 from manifest_platform.manifest.dataset import PASSED, blocked, judge
 from manifest_platform.manifest.queries import failed_by
 from manifest_platform.operations.standing import helping
-from manifest_platform.pipeline import LOAD, SHRED, Pipeline
+from manifest_platform.pipeline import SHRED, Pipeline
 from manifest_platform.remedies import Action, Remedy
 from manifest_platform.warehouse.errors import WarehouseError
 
@@ -121,7 +121,7 @@ def skip(pipeline: Pipeline, key: ItemKey, reason: str, application: str = EVERY
     A manifest that was restored from a backup does not know the items that were loaded since. If such an item were skipped, its
     rows would stay in the warehouse unnoticed. So the ledger is asked first. If it is unreachable, the manifest alone decides.
     """
-    loads = key.feed in pipeline.feeds and Application(LOAD).is_stopped_by(Application.parse(application))
+    loads = key.feed in pipeline.feeds and pipeline.load.is_stopped_by(Application.parse(application))
     if loads and (applied := _applied(pipeline, key)):
         what = (
             f"{key.name} was loaded into the warehouse at {applied:%Y-%m-%d %H:%M:%S %Z}, but the manifest has no record of it."
@@ -143,7 +143,7 @@ def _applied(pipeline: Pipeline, key: ItemKey) -> datetime | None:
     None if the warehouse did not apply it, or is unreachable.
     """
     manifest = pipeline.manifest
-    step = manifest.step(key.feed, LOAD)
+    step = manifest.step(key.feed, pipeline.load.key)
     state = manifest.state(step.application).seen_by(step, key.feed)
     if judge(manifest.item(key), step, state).standing in PASSED:
         return None
@@ -171,9 +171,9 @@ def comes_next(pipeline: Pipeline, key: ItemKey) -> tuple[str, Remedy]:
             return f"it is still BLOCKED: {judged.reason}", blocked(item, judged).remedy
     if key.feed not in pipeline.feeds:
         return "its steps take it in order", Remedy(Action.SHOW_NEXT)
-    verdict = manifest.next(key.feed, LOAD)
+    verdict = manifest.next(key.feed, pipeline.load.key)
     if not isinstance(verdict, Blocked) or verdict.standing is Standing.WAITING:
         return "the next drain takes it", Remedy(Action.DRAIN)
     own = verdict.item.key == key
     waits = "it waits" if own else f"it waits for {verdict.item.key.name}, which comes first"
-    return f"{waits}: {verdict.reason}", helping(manifest.step(key.feed, LOAD), verdict)
+    return f"{waits}: {verdict.reason}", helping(manifest.step(key.feed, pipeline.load.key), verdict)

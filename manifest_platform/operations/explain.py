@@ -16,7 +16,6 @@ from manifest_platform.manifest.item import ITEMS
 from manifest_platform.manifest.transitions import BEHIND_THE_WATERMARK
 from manifest_platform.operations.standing import helping, working
 from manifest_platform.operations.told import some_of
-from manifest_platform.pipeline import LOAD
 from manifest_platform.pipeline.chain import Broken
 from manifest_platform.quantities import moment, size_of
 from manifest_platform.remedies import Action, Remedy, after_failure
@@ -57,7 +56,7 @@ def explanation(
     views = tuple(_views(manifest, item))
     words = _Words(manifest, item, told, now)
     held = [
-        f"However, {LOAD} is stopped, and rows that the manifest has as loaded may be missing: {one.reason}:"
+        f"However, {one.step} is stopped, and rows that the manifest has as loaded may be missing: {one.reason}:"
         f" `{told(one.remedy)}`."
         for one in chain
         if one.feed == key.feed

@@ -88,17 +88,17 @@ def queue(pipeline: Pipeline, limit: int, filetype: str | None = None) -> tuple[
     """Returns a dataset's control row, and each feed's newest `limit` items, newest first. Raises Refused for unknown feeds."""
     manifest = pipeline.manifest
     feeds = [filetype] if filetype else [*pipeline.feeds]
-    steps = {feed: manifest.step(feed, LOAD) for feed in feeds}
+    steps = {feed: manifest.step(feed, pipeline.load.key) for feed in feeds}
     kept = manifest.kept()
-    state = kept.state(LOAD)
-    outlooks = {feed: outlook(pipeline, feed, LOAD) for feed in feeds}
+    state = kept.state(pipeline.load.key)
+    outlooks = {feed: outlook(pipeline, feed, pipeline.load.key) for feed in feeds}
     begun = _begun(pipeline, state)
     rows: list[QueueRow] = []
     for feed in feeds:
         newest = islice(manifest.items(feed, page=max(2 * limit, 40), reverse=True), limit)
         rows += [_row(item, steps[feed], state, outlooks[feed], feed in pipeline.source.on_demand) for item in newest]
     now = pipeline.clock()
-    leases = {feed: lease for (name, feed), lease in kept.leases.items() if name == LOAD and lease.is_live(now)}
+    leases = {feed: lease for (name, feed), lease in kept.leases.items() if name == pipeline.load.key and lease.is_live(now)}
     blocked = {feed: one for feed, one in outlooks.items() if one.answer is Answer.BLOCKED}
     control = ControlRow(
         dataset=pipeline.name,
@@ -106,7 +106,9 @@ def queue(pipeline: Pipeline, limit: int, filetype: str | None = None) -> tuple[
         mode=str(state.mode),
         current_epoch=state.epoch,
         base_boundary=state.boundary,
-        watermarks={feed: _watermark(feed, state) for feed in pipeline.feeds if manifest.step(feed, LOAD).order == "strict"},
+        watermarks={
+            feed: _watermark(feed, state) for feed in pipeline.feeds if manifest.step(feed, pipeline.load.key).order == "strict"
+        },
         full_load=position_name(pipeline.source.snapshots or "", state.full) if state.full else None,
         full_load_started_at=full_load_started_at(begun) if begun else None,
         locks={

@@ -14,9 +14,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import islice
 
-from manifest_platform.manifest import Application, Item, ItemKey, Lease, Record, Refused, State, StepState, UnknownItem
+from manifest_platform.manifest import Item, ItemKey, Lease, Record, Refused, State, StepState, UnknownItem
 from manifest_platform.manifest.dataset import BEYOND_IDS, Mode, SinkState, position_name
-from manifest_platform.pipeline import LOAD, Pipeline
+from manifest_platform.pipeline import Pipeline
 from manifest_platform.pipeline.chain import broken
 from manifest_platform.pipeline.loading import Declared, above_fence
 from manifest_platform.pipeline.requests import Program, RaiseFence, ReadState, Request, ask, run
@@ -198,14 +198,14 @@ def reconcile(pipeline: Pipeline, reason: str) -> Iterator[Reconciled]:
     """
     declared = Declared.by(pipeline)
     for feed in _broken_feeds(pipeline):
-        with pipeline.lease(feed, LOAD) as lease:
+        with pipeline.lease(feed, pipeline.load.key) as lease:
             yield run(reconciling(declared, feed, reason), pipeline, lease)
 
 
 def would_reconcile(pipeline: Pipeline) -> Iterator[Reconciled]:
     """Yields the results that `reconcile` would have, without writing anything. Raises as `reconcile`."""
     declared = Declared.by(pipeline)
-    state = pipeline.manifest.state(Application(LOAD))
+    state = pipeline.manifest.state(pipeline.load)
     for feed in _broken_feeds(pipeline):
         standing, snapshots = state.feed(feed), declared.snapshots_of(feed)
         if snapshots and standing.boundary and not has_snapshot(pipeline.warehouse, snapshots, standing.serving_epoch):
@@ -225,8 +225,8 @@ def accept(pipeline: Pipeline, reason: str) -> Iterator[Reconciled]:
     """
     declared = Declared.by(pipeline)
     for feed in _broken_feeds(pipeline):
-        newest = pipeline.manifest.state(Application(LOAD)).feed(feed).watermark
-        with pipeline.lease(feed, LOAD) as lease:
+        newest = pipeline.manifest.state(pipeline.load).feed(feed).watermark
+        with pipeline.lease(feed, pipeline.load.key) as lease:
             done = run(accepting(declared, feed), pipeline, lease)
         with contextlib.suppress(UnknownItem):  # a watermark may be a snapshot's boundary
             pipeline.manifest.note(ItemKey.at(feed, newest), f"the warehouse was accepted as it is: {reason}")
@@ -235,7 +235,7 @@ def accept(pipeline: Pipeline, reason: str) -> Iterator[Reconciled]:
 
 def _broken_feeds(pipeline: Pipeline) -> list[str]:
     """Returns the feeds whose chain is broken, without feeds of snapshots: a full load replaces the content of those."""
-    state = pipeline.manifest.state(Application(LOAD))
+    state = pipeline.manifest.state(pipeline.load)
     if state.mode is not Mode.INCREMENTAL:
         raise Refused(
             f"dataset {pipeline.name} is loading a snapshot in full, which replaces the missing rows: let the full load finish",
@@ -255,27 +255,28 @@ def lacking(pipeline: Pipeline, warehouse: Warehouse, feed: str, after: str) -> 
     the lease to settle. An imported item was never in this ledger, and its records have no token. An item loaded before the
     warehouse was accepted as it is may be in no ledger, and is not loaded again.
     """
-    standing = pipeline.manifest.state(Application(LOAD)).feed(feed)
+    standing = pipeline.manifest.state(pipeline.load).feed(feed)
     serving, accepted = standing.serving_epoch, standing.accepted
     entries = warehouse.ledger(feed, serving, after)
     entry, before = next(entries, None), after
     for item in pipeline.manifest.items(feed, after=after):
         while entry and entry.position < item.key.position:
             entry = next(entries, None)
-        record = item.processed_by(Application(LOAD), serving)
+        record = item.processed_by(pipeline.load, serving)
         has = entry is not None and entry.position == item.key.position
-        if record is None and any(LOAD in one.data.get("reopens", ()) for one in item.records):
+        if record is None and any(pipeline.load.key in one.data.get("reopens", ()) for one in item.records):
             yield Lacking(item.key, before, freed=True)  # if the ledger has it too, the next load finds that out
-        elif ((record.token or 0) > accepted and not has) if record else (has and _is_free(item, serving)):
+        elif ((record.token or 0) > accepted and not has) if record else (has and _is_free(pipeline, item, serving)):
             yield Lacking(item.key, before)
         before = item.key.position
 
 
-def _is_free(item: Item, serving: int) -> bool:
+def _is_free(pipeline: Pipeline, item: Item, serving: int) -> bool:
     """True if nobody works on an item and no operator has skipped it."""
-    blocker = item.blocker({LOAD: serving})
+    step = pipeline.manifest.step(item.key.feed, pipeline.load.key)
+    blocker = item.blocker({pipeline.load.key: serving}, step.is_blocked_by)
     open_claim = blocker is not None and blocker.state is State.PROCESSING
-    return not open_claim and item.skipped_for(Application(LOAD)) is None
+    return not open_claim and item.skipped_for(pipeline.load) is None
 
 
 def has_snapshot(warehouse: Warehouse, feed: str, since_epoch: int) -> bool:

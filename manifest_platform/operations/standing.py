@@ -119,14 +119,14 @@ class StepStatus:
 
 def working(application: str) -> Remedy:
     """Returns the remedy that makes a step work."""
-    own = application not in (SHRED, LOAD)
+    own = Application.parse(application).name not in (SHRED, LOAD)
     return Remedy(Action.RUN_PROGRAM, step=application) if own else Remedy(Action.DRAIN)
 
 
 def helping(step: Step, verdict: Blocked) -> Remedy:
     """Returns the remedy for a blocked step. If it waits, this makes the preceding step work."""
     if verdict.standing is Standing.WAITING:
-        waits_for = (name for name in step.upstream if not verdict.item.processed_by(Application.parse(name)))
+        waits_for = (name for name in step.upstream if not verdict.item.processed_by(step.needed(name)))
         return working(next(waits_for, LOAD))
     return verdict.remedy
 
@@ -164,7 +164,7 @@ def outlook(pipeline: Pipeline, feed: str, application: str, verdict: Verdict | 
 def over_chain(outlook: Outlook, found: Iterable[Broken]) -> Outlook:
     """Returns the outlook, or a blocked one if the warehouse lacks rows that were loaded: then nothing is loaded at all."""
     for one in found:
-        if (outlook.feed, outlook.step) == (one.feed, LOAD):
+        if (outlook.feed, outlook.step) == (one.feed, one.step):
             return dataclasses.replace(
                 outlook, answer=Answer.BLOCKED, item=None, reason=one.reason, since=None, remedy=one.remedy
             )
@@ -184,7 +184,7 @@ def step_status(
     `kept`: the states and leases of all steps, and `last`: the result of `done_last`, if they were read just now.
     """
     if last is None:
-        last = done_last(pipeline, feed) if application in (SHRED, LOAD) else ()
+        last = done_last(pipeline, feed) if Application.parse(application).name in (SHRED, LOAD) else ()
     survey = pipeline.manifest.survey(feed, application, kept)
     standing = survey.state.feed(feed)
     now = pipeline.clock()
@@ -211,8 +211,8 @@ def step_status(
         remedies={kind: Remedy(Action.EXPLAIN, item=names[0]) for kind, names in named.items() if names},
         lease=_lease(survey.lease, now),
         bad_rows=bad_rows(feed, last) if application == SHRED else None,
-        behind=behind(pipeline, feed, watermark) if application == LOAD else None,
-        told=told(feed, last) if application == LOAD else None,
+        behind=behind(pipeline, feed, watermark) if Application.parse(application).name == LOAD else None,
+        told=told(feed, last) if Application.parse(application).name == LOAD else None,
     )
 
 

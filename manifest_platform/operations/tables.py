@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from manifest_platform import progress
 from manifest_platform.manifest import Application, Item, ItemKey, Record
-from manifest_platform.pipeline import LOAD, SHRED, Pipeline
+from manifest_platform.pipeline import SHRED, Pipeline
 from manifest_platform.pipeline.chain import broken_at
 from manifest_platform.pipeline.shredding import kept_types
 from manifest_platform.remedies import Action, Remedy
@@ -72,7 +72,7 @@ def states_of_tables(pipeline: Pipeline, with_warehouse: bool = True) -> TableSt
     expected: Counter[str] = Counter()
     epochs: dict[str, int] = {}
     for feed in pipeline.feeds:
-        standing = pipeline.manifest.state(Application(LOAD)).feed(feed)
+        standing = pipeline.manifest.state(pipeline.load).feed(feed)
         epochs[feed] = standing.serving_epoch
         for item, record in _counting(pipeline, feed, standing.serving_epoch):
             if pipeline.source.load_step(feed).order == "full":
@@ -100,7 +100,7 @@ def _counting(pipeline: Pipeline, feed: str, serving: int) -> Iterator[tuple[Ite
     """The items whose load counts, and that load: of snapshots the newest."""
     newest: tuple[Item, Record] | None = None
     for item in progress.each(pipeline.manifest.items(feed), f"reading the log of {feed}"):
-        record = item.processed_by(Application(LOAD), serving)
+        record = item.processed_by(pipeline.load, serving)
         if record is None:
             continue
         if pipeline.source.load_step(feed).order != "full":
@@ -136,7 +136,7 @@ def _compare(
     from manifest_platform.warehouse.apply import open_warehouse
 
     ledger: Counter[str] = Counter()
-    with closing(open_warehouse(pipeline.config.warehouse, pipeline.name, read_only=True)) as reader:
+    with closing(open_warehouse(pipeline.engine_settings, pipeline.name, read_only=True)) as reader:
         for feed, epoch in epochs.items():
             if broken := broken_at(pipeline, reader, feed):
                 states.differences.append(Difference(None, f"feed {feed}: {broken.reason}", broken.remedy))
@@ -167,7 +167,7 @@ def _compare(
 def _unlike(pipeline: Pipeline, reader: Warehouse, epochs: dict[str, int]) -> Iterator[Difference]:
     """Yields the first item of each feed on which the log and the ledger differ. Reads both side by side."""
     for feed, epoch in epochs.items():
-        accepted = pipeline.manifest.state(Application(LOAD)).feed(feed).accepted
+        accepted = pipeline.manifest.state(pipeline.load).feed(feed).accepted
         entries = reader.ledger(feed, epoch)
         entry = next(entries, None)
         for item, record in _counting(pipeline, feed, epoch):

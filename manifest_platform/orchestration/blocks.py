@@ -66,7 +66,7 @@ class Block:
         words = f"Blocked by {item.key.name}: {verdict.reason}. Do: {command_of(verdict.remedy, pipeline)}"
         cause = f"{item.key.name} since {verdict.since:%Y-%m-%d %H:%M:%S.%f} UTC"
         record = item.blocker(pipeline.manifest.serving_epochs(feed))
-        failed = record is not None and record.state is State.FAILED and record.application.key in (SHRED, LOAD)
+        failed = record is not None and record.state is State.FAILED and record.application.key in (SHRED, pipeline.load.key)
         return cls(feed, words, cause, Failed(item.key, record.application.key, words) if record and failed else None)
 
     def was_told(self, instance: dg.DagsterInstance, job: str) -> bool:
@@ -84,7 +84,7 @@ def blocks_of(pipeline: Pipeline, feeds: Iterable[str]) -> Iterator[Block]:
     """Yields the blocks of some feeds."""
     refused = {one.feed: one for one in broken(pipeline)}
     for feed in feeds:
-        if block := Block.of(pipeline, feed, pipeline.manifest.next(feed, LOAD), refused.get(feed)):
+        if block := Block.of(pipeline, feed, pipeline.manifest.next(feed, pipeline.load.key), refused.get(feed)):
             yield block
 
 

@@ -13,14 +13,14 @@ from dataclasses import dataclass
 import dagster as dg
 from dagster._core.events import JobFailureData, RunFailureReason
 
-from manifest_platform.manifest import Application, Item, ItemKey, State
+from manifest_platform.manifest import Item, ItemKey, State
 from manifest_platform.orchestration import metadata
 from manifest_platform.orchestration.duties import DUTY_TAG, Duty
 from manifest_platform.orchestration.events import observation
 from manifest_platform.orchestration.keys import DATASET_TAG, Names
 from manifest_platform.orchestration.remedies import command_of
 from manifest_platform.orchestration.wiring import Wiring
-from manifest_platform.pipeline import LOAD, SHRED, Pipeline
+from manifest_platform.pipeline import SHRED, Pipeline
 from manifest_platform.remedies import Action, Remedy
 
 
@@ -110,7 +110,7 @@ def told(pipeline: Pipeline, names: Names, left: list[Left], run: dg.DagsterRun,
     """Yields an observation for each item that a run left, and an observation of a full load that the run was part of."""
     for one in left:
         key = one.item.key
-        assets = {SHRED: names.shredded(key.feed), LOAD: names.warehouse(key.feed)}
+        assets = {SHRED: names.shredded(key.feed), pipeline.load.key: names.warehouse(key.feed)}
         shown = {
             "cause": cause,
             "run": run.run_id,
@@ -133,7 +133,7 @@ def _full_load(pipeline: Pipeline, run: dg.DagsterRun, left: list[Left]) -> dict
     is_full = run.tags.get(DUTY_TAG) == Duty.FULL and run.tags.get(DATASET_TAG) == pipeline.name
     if feed is None or not (is_full or any(one.item.key.feed == feed for one in left)):
         return {}
-    state = pipeline.manifest.state(Application(LOAD))
+    state = pipeline.manifest.state(pipeline.load)
     shown = metadata.state_metadata(state)
     if state.full is None:
         return {**shown, "full_load": "none is in progress: changes continue from the current state of the warehouse"}

@@ -27,7 +27,7 @@ from manifest_platform.orchestration.keys import Names
 from manifest_platform.orchestration.landed import build_landing_check
 from manifest_platform.orchestration.remedies import command_of
 from manifest_platform.orchestration.wiring import Wiring
-from manifest_platform.pipeline import LOAD, SHRED, Loaded, Pipeline
+from manifest_platform.pipeline import SHRED, Loaded, Pipeline
 from manifest_platform.pipeline.chain import Broken, broken
 from manifest_platform.quantities import duration
 from manifest_platform.sources.source import CheckResult, Source, SourceCheck, Stage
@@ -119,7 +119,7 @@ NOT_BLOCKED_WORDS = "The feed is not blocked."
 
 
 def _not_blocked(pipeline: Pipeline, feed: str, _newest: int = NEWEST) -> dg.AssetCheckResult:
-    survey = pipeline.manifest.survey(feed, LOAD)
+    survey = pipeline.manifest.survey(feed, pipeline.load.key)
     shown = metadata.backlog_metadata(survey, _lag_seconds(survey))
     refused = next((one for one in broken(pipeline) if one.feed == feed), None)
     block = Block.of(pipeline, feed, survey.verdict, refused)
@@ -143,8 +143,8 @@ def _not_stopped(pipeline: Pipeline, feed: str, _newest: int = NEWEST) -> dg.Ass
 
     The description contains no age, because the sensor reports each description that changes.
     """
-    state = pipeline.manifest.state(Application(LOAD))
-    full = pipeline.manifest.step(feed, LOAD).order == "full"
+    state = pipeline.manifest.state(pipeline.load)
+    full = pipeline.manifest.step(feed, pipeline.load.key).order == "full"
     found = behind(pipeline, feed, state.boundary if full else position_name(feed, state.feed(feed).watermark) or None)
     if found is None:
         return check_result(passed=True, description="Nothing is loaded yet.")
@@ -277,7 +277,7 @@ def rows_held(pipeline: Pipeline, names: Names, loaded: Collection[Loaded], inst
     if not reached:
         return {}
     try:
-        if not pipeline.config.warehouse.counts_at_once:
+        if not pipeline.engine_settings.counts_at_once:
             counting = [(feed, check) for feed in feeds for check in checks_of(pipeline.source, feed) if check.reads_warehouse]
             if any(_is_recent(_evaluated_last(instance, names.stage(feed, one.stage), one.name)) for feed, one in counting):
                 return {}
@@ -321,7 +321,7 @@ def _is_recent(last: AssetCheckExecutionRecord | None) -> bool:
 
 
 def _lag(pipeline: Pipeline, feed: str, _newest: int = NEWEST) -> dg.AssetCheckResult:
-    survey = pipeline.manifest.survey(feed, LOAD)
+    survey = pipeline.manifest.survey(feed, pipeline.load.key)
     most, seconds = pipeline.dataset.load.max_lag_seconds, _lag_seconds(survey)
     return check_result(
         passed=seconds <= most,
@@ -365,7 +365,7 @@ def _few_bad_rows(pipeline: Pipeline, feed: str, _newest: int) -> dg.AssetCheckR
 
 def _nothing_behind_watermark(pipeline: Pipeline, feed: str, newest: int) -> dg.AssetCheckResult:
     behind, late = [], []
-    step = pipeline.manifest.step(feed, LOAD)
+    step = pipeline.manifest.step(feed, pipeline.load.key)
     standing = pipeline.manifest.state(step.application).feed(feed)
     passed = pipeline.manifest.items(feed, after=f"{standing.watermark}#~", reverse=True) if standing.watermark else ()
     for item in islice(passed, newest):
@@ -381,7 +381,7 @@ def _reading(pipeline: Pipeline) -> Generator[Warehouse]:
     if "warehouse" in pipeline.__dict__:
         yield pipeline.warehouse
         return
-    with closing(open_warehouse(pipeline.config.warehouse, pipeline.name, read_only=True)) as reader:
+    with closing(open_warehouse(pipeline.engine_settings, pipeline.name, read_only=True)) as reader:
         yield reader
 
 
@@ -390,10 +390,10 @@ def _rows_in_warehouse(pipeline: Pipeline, feed: str, newest: int) -> dg.AssetCh
     expected: dict[str, int] = {}
     found: dict[str, int] = {}
     unlike: list[str] = []
-    standing = pipeline.manifest.state(Application(LOAD)).feed(feed)
+    standing = pipeline.manifest.state(pipeline.load).feed(feed)
     if standing.applied:
         items = islice(pipeline.manifest.items(feed, reverse=True), newest)
-        records = {item.key: item.processed_by(Application(LOAD), standing.serving_epoch) for item in items}
+        records = {item.key: item.processed_by(pipeline.load, standing.serving_epoch) for item in items}
         told = {key: record for key, record in records.items() if record and record.token is not None}
         since = min(told).sort if told else ""
         with _reading(pipeline) as reader:
@@ -411,9 +411,9 @@ def _rows_in_warehouse(pipeline: Pipeline, feed: str, newest: int) -> dg.AssetCh
 
 def _counts_agree(pipeline: Pipeline, feed: str, newest: int) -> dg.AssetCheckResult:
     """Compares rows directory by directory, because rows that are loaded by key cannot be summed."""
-    serving = pipeline.manifest.serving_epochs(feed).get(LOAD, 1)
+    serving = pipeline.manifest.serving_epochs(feed).get(pipeline.load.key, 1)
     items = list(islice(pipeline.manifest.items(feed, reverse=True), newest))
-    records = {item.key: item.processed_by(Application(LOAD), serving) for item in items}
+    records = {item.key: item.processed_by(pipeline.load, serving) for item in items}
     recorded = {key: record for key, record in records.items() if record and record.token is not None}
     shredded = {item.key: item.processed_by(Application(SHRED)) for item in items}
     wrong = []

@@ -6,14 +6,14 @@ from datetime import datetime
 import dagster as dg
 from pydantic import Field
 
-from manifest_platform.manifest import Application, Refused, StoreError
+from manifest_platform.manifest import Refused, StoreError
 from manifest_platform.orchestration import metadata
 from manifest_platform.orchestration.duties import Duty, feed_pool, full_pool, run_tags
 from manifest_platform.orchestration.events import check_result, failure, telling_progress
 from manifest_platform.orchestration.keys import Names
 from manifest_platform.orchestration.remedies import command_of, told
 from manifest_platform.orchestration.wiring import Wiring
-from manifest_platform.pipeline import LOAD, Pipeline, Shredded
+from manifest_platform.pipeline import Pipeline, Shredded
 from manifest_platform.pipeline.full import LATEST, Begun, begin, cancel, remedy, why_needed
 from manifest_platform.spark import SparkUnavailable
 from manifest_platform.warehouse.errors import WarehouseError
@@ -94,7 +94,7 @@ def build_full_jobs(wiring: Wiring) -> list[dg.JobDefinition]:
 
 def _state_event(pipeline: Pipeline, names: Names) -> dg.AssetObservation:
     """Returns the dataset's state as an observation of the asset of its main feed."""
-    state = pipeline.manifest.state(Application(LOAD))
+    state = pipeline.manifest.state(pipeline.load)
     return dg.AssetObservation(names.warehouse(pipeline.source.main), metadata=metadata.state_metadata(state))
 
 
@@ -116,7 +116,7 @@ def build_full_check(wiring: Wiring) -> dg.AssetChecksDefinition:
 def no_full_load(pipeline: Pipeline, now: datetime) -> dg.AssetCheckResult:
     """Evaluates the check: fails with the reason and the remedy if a full load is needed."""
     why = why_needed(pipeline, now)
-    shown = metadata.state_metadata(pipeline.manifest.state(Application(LOAD)))
+    shown = metadata.state_metadata(pipeline.manifest.state(pipeline.load))
     if not why:
         return check_result(passed=True, metadata=shown, description="No full load is needed.")
     command = command_of(remedy(pipeline), pipeline)

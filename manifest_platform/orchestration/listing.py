@@ -15,6 +15,7 @@ import dagster as dg
 
 from manifest_platform.config import Config, load
 from manifest_platform.manifest import Application, Blocked, Item, Memory, Ready, Standing, State, Verdict, Witness
+from manifest_platform.manifest.dataset import StepState
 from manifest_platform.manifest.manifest import Kept
 from manifest_platform.manifest.stores import file_identity
 from manifest_platform.orchestration.asking import Asked, asked
@@ -28,7 +29,7 @@ from manifest_platform.orchestration.overview import overview_news
 from manifest_platform.orchestration.own_assets import OwnAsset, own_evaluations
 from manifest_platform.orchestration.shown import Shown, news
 from manifest_platform.orchestration.wiring import Wiring
-from manifest_platform.pipeline import LOAD, SHRED, Pipeline
+from manifest_platform.pipeline import SHRED, Pipeline
 from manifest_platform.pipeline.chain import broken
 from manifest_platform.pipeline.discovery import discover
 
@@ -39,14 +40,19 @@ class Reading:
     def __init__(self, pipeline: Pipeline, kept: Kept | None = None):
         self._pipeline = pipeline
         self.kept = kept or pipeline.manifest.kept()
-        self.broken = {one.feed: one for one in broken(pipeline, state=self.kept.state(LOAD))}
+        self.broken = {one.feed: one for one in broken(pipeline, state=self.state)}
         self._next: dict[str, Verdict] = {}
 
     def load(self, feed: str) -> Verdict:
         """Returns the manifest's answer for a feed's next item to load."""
         if feed not in self._next:
-            self._next[feed] = self._pipeline.manifest.next(feed, LOAD, state=self.kept.state(LOAD))
+            self._next[feed] = self._pipeline.manifest.next(feed, self._pipeline.load.key, state=self.state)
         return self._next[feed]
+
+    @property
+    def state(self) -> StepState:
+        """The state of the load."""
+        return self.kept.state(self._pipeline.load.key)
 
     def is_held(self, application: Application, feed: str, now: datetime) -> bool:
         """True if a worker holds a feed's lease. An expired lease is read again, because the first read may be old by now."""
@@ -78,7 +84,7 @@ def _work_of(pipeline: Pipeline, feed: str, now: datetime, reading: Reading) -> 
         yield from (_work(SHRED, item) for item in ready)
     verdict = reading.load(feed)
     if isinstance(verdict, Ready) and feed not in reading.broken:
-        yield _work(LOAD, verdict.item)
+        yield _work(pipeline.load.key, verdict.item)
     for stopped in (*stuck, verdict):
         if not isinstance(stopped, Blocked) or stopped.standing is Standing.MODE:
             continue  # the full load ends this by itself
@@ -109,12 +115,12 @@ def _untold(pipeline: Pipeline, instance: dg.DagsterInstance, job: str, feeds: S
 def _overview_stands(pipeline: Pipeline, reading: Reading) -> str:
     """Returns a text that changes with the content of the overview: loads and blocks."""
     found = [Block.of(pipeline, feed, reading.load(feed), reading.broken.get(feed)) for feed in pipeline.feeds]
-    return f"{reading.kept.state(LOAD).version} {'; '.join(one.cause for one in found if one)}"
+    return f"{reading.state.version} {'; '.join(one.cause for one in found if one)}"
 
 
 def _unchecked(names: Names, instance: dg.DagsterInstance, feeds: Sequence[str], reading: Reading) -> str | None:
     """Returns the feeds that were loaded outside Dagster since their last checks, as work for a drain; None if none."""
-    state = reading.kept.state(LOAD)
+    state = reading.state
     found = [unchecked(names, feed, state.feed(feed), instance) for feed in feeds]
     return "; ".join(filter(None, found)) or None
 
@@ -208,7 +214,7 @@ def _tick(context: dg.SensorEvaluationContext, pipeline: Pipeline, names: Names,
     if not stands:
         context.log.warning("the manifest's store was replaced or set back to an earlier time: everything is compared again")
         remembered = Remembered()
-    report = discover(pipeline, recalled=True, state=kept.state(LOAD))
+    report = discover(pipeline, recalled=True, state=kept.state(pipeline.load.key))
     log_findings(context.log, pipeline, report)
     events: list = []
     partitions: list[dg.AddDynamicPartitionsRequest | dg.DeleteDynamicPartitionsRequest] = []
@@ -226,7 +232,7 @@ def _tick(context: dg.SensorEvaluationContext, pipeline: Pipeline, names: Names,
     ours = evaluations(pipeline, names, now, reading.load, reading.broken)
     landed = evaluation(names.landed(pipeline.source.main), REGISTERED, left_out(pipeline, [report]))
     of_root = f"{landed.asset_key.to_user_string()} {REGISTERED}", str(landed.description), lambda: landed
-    for check, description, evaluate in chain(ours, own_evaluations(pipeline, own, reading.kept.state(LOAD)), [of_root]):
+    for check, description, evaluate in chain(ours, own_evaluations(pipeline, own, reading.state), [of_root]):
         told[check] = description
         events += [evaluate()] if description != remembered.told.get(check) else []
     told[OVERVIEW] = _overview_stands(pipeline, reading)

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import dagster as dg
 
-from manifest_platform.manifest import Application, Blocked
+from manifest_platform.manifest import Blocked
 from manifest_platform.manifest.dataset import position_name
 from manifest_platform.orchestration.blocks import Block
 from manifest_platform.orchestration.events import materialization
@@ -20,7 +20,7 @@ from manifest_platform.orchestration.remedies import command_of, pressed
 from manifest_platform.orchestration.translator import AssetKind, completed
 from manifest_platform.orchestration.wiring import Wiring
 from manifest_platform.outward import line
-from manifest_platform.pipeline import LOAD, Pipeline
+from manifest_platform.pipeline import Pipeline
 from manifest_platform.pipeline.chain import Broken, broken
 from manifest_platform.pipeline.merge import Merging
 from manifest_platform.remedies import Remedy
@@ -89,7 +89,7 @@ def _made(pipeline: Pipeline, names: Names) -> dg.AssetMaterialization:
 
 
 def _stuck(pipeline: Pipeline, names: Names, feed: str, refused: Broken | None) -> _Stuck | None:
-    verdict = pipeline.manifest.next(feed, LOAD)
+    verdict = pipeline.manifest.next(feed, pipeline.load.key)
     if Block.of(pipeline, feed, verdict, refused) is None:
         return None
     if refused:
@@ -105,9 +105,9 @@ def _help(remedy: Remedy, pipeline: Pipeline, names: Names) -> tuple[str, str]:
 
 def _loaded(pipeline: Pipeline, feed: str) -> tuple[str, str]:
     """Returns the last loaded position of a feed, and the number of loaded directories."""
-    state = pipeline.manifest.state(Application(LOAD))
+    state = pipeline.manifest.state(pipeline.load)
     standing = state.feed(feed)
-    if pipeline.manifest.step(feed, LOAD).order == "full":
+    if pipeline.manifest.step(feed, pipeline.load.key).order == "full":
         return state.boundary or "nothing yet", "-"
     return position_name(feed, standing.watermark) or "nothing yet", f"{standing.applied:,}"
 

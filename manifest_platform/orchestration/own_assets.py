@@ -22,7 +22,7 @@ from manifest_platform.orchestration.feed_checks import Evaluation, evaluation
 from manifest_platform.orchestration.keys import FeedAsset
 from manifest_platform.orchestration.translator import IO_MANAGER
 from manifest_platform.orchestration.wiring import Wiring
-from manifest_platform.pipeline import LOAD, Pipeline
+from manifest_platform.pipeline import Pipeline
 from manifest_platform.sources.settings import DatasetSettings
 
 ORDER = "order"
@@ -132,7 +132,7 @@ def _current(pipeline: Pipeline, place: FeedAsset) -> dg.AssetCheckResult:
     Items that the snapshot of a full load contains cannot be made again. They count until an output exists after the snapshot.
     """
     application, outputs = Application(place.name), pipeline.manifest.outputs()
-    boundary = pipeline.manifest.state(Application(LOAD)).feed(place.feed).boundary
+    boundary = pipeline.manifest.state(pipeline.load).feed(place.feed).boundary
     superseded: dict[ItemKey, str] = {}
     current: list[ItemKey] = []
     for item in islice(pipeline.manifest.items(place.feed, reverse=True), NEWEST):

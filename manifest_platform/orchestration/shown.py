@@ -19,7 +19,7 @@ from manifest_platform.manifest import Application, Item, Record, Refused
 from manifest_platform.manifest.manifest import Kept
 from manifest_platform.orchestration import metadata
 from manifest_platform.orchestration.keys import Names
-from manifest_platform.pipeline import LOAD, SHRED, Loaded, Pipeline
+from manifest_platform.pipeline import SHRED, Loaded, Pipeline
 from manifest_platform.pipeline.shredding import OutputGone, listing_of
 from manifest_platform.warehouse.errors import Unavailable
 
@@ -76,11 +76,12 @@ def news(
     items whenever a step's row has changed, and of the whole recent part in rounds.
     """
     told = _Told(pipeline, names, feed, instance, News(shown, [], [], []))
-    stands = _stands(kept, feed)
+    application = pipeline.load.key
+    stands = _stands(kept, application, feed)
     if shown == Shown():
         told.let_strangers_leave()
     if stands != shown.seen or not shown.upto or registered:
-        told.look_at_the_newest(kept.state(LOAD).feed(feed).watermark)
+        told.look_at_the_newest(kept.state(application).feed(feed).watermark)
         told.begin_round(stands)
     if stands != shown.seen or registered or pipeline.manifest.has_heard_beyond(feed, shown.upto):
         told.look_beyond()
@@ -96,10 +97,10 @@ def _seconds(item: Item, record: Record) -> float:
     return (record.timestamp - begun).total_seconds()
 
 
-def _stands(kept: Kept, feed: str) -> str:
+def _stands(kept: Kept, application: str, feed: str) -> str:
     """Returns a text that changes with every claim and completion on a feed: the versions of the rows that they write."""
     leases = sorted((name, lease.version) for (name, place), lease in kept.leases.items() if place == feed)
-    return f"{kept.state(LOAD).version} {leases}"
+    return f"{kept.state(application).version} {leases}"
 
 
 class _Told:
@@ -203,7 +204,7 @@ class _Told:
             record = item.processed_by(Application(SHRED))
             if item.key.name not in shredded and record:
                 yield metadata.shredded_before_event(self.names, item, record), None
-            record = item.processed_by(Application(LOAD))
+            record = item.processed_by(self.pipeline.load)
             if item.key.name not in loaded and record:
                 data = record.data
                 rows, size, late, told = data["rows"], data["bytes"], data["late"], tuple(data.get("told", ()))

@@ -14,7 +14,7 @@ from collections.abc import Generator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from manifest_platform.manifest import Application, ItemKey, StepState, UnknownItem
+from manifest_platform.manifest import ItemKey, StepState, UnknownItem
 from manifest_platform.manifest.dataset import Mode, position_name
 from manifest_platform.pipeline.pipeline import Pipeline
 from manifest_platform.remedies import Action, Remedy
@@ -28,11 +28,15 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Broken:
-    """A feed whose warehouse lacks the record that the manifest believes was applied last, with the reason and the remedy."""
+    """A feed whose warehouse lacks the record that the manifest believes was applied last, with the reason and the remedy.
+
+    `step`: the key of the application that loads the warehouse.
+    """
 
     feed: str
     reason: str
     remedy: Remedy
+    step: str = LOAD
 
 
 class Look:
@@ -79,13 +83,13 @@ def broken(
     - `snapshots`: also reports feeds of snapshots, and reports during a full load. By default neither is reported, because the
       next snapshot replaces what is missing, and the feeds that follow it report that they need a snapshot.
     """
-    state = state or pipeline.manifest.state(Application(LOAD))
+    state = state or pipeline.manifest.state(pipeline.load)
     if state.mode is Mode.FULL_LOAD and not snapshots:
         return []
     believed = {
         feed: state.feed(feed).believed
         for feed in pipeline.feeds
-        if state.feed(feed).believed and (snapshots or pipeline.manifest.step(feed, LOAD).order != "full")
+        if state.feed(feed).believed and (snapshots or pipeline.manifest.step(feed, pipeline.load.key).order != "full")
     }
     if not believed:
         return []
@@ -100,7 +104,7 @@ def broken(
 
 def broken_at(pipeline: Pipeline, warehouse: Warehouse, feed: str) -> Broken | None:
     """Returns the fault of one feed, asking a warehouse that is already open; None if there is none."""
-    believed = pipeline.manifest.state(Application(LOAD)).feed(feed).believed
+    believed = pipeline.manifest.state(pipeline.load).feed(feed).believed
     if not believed or warehouse.entry_of(believed):
         return None
     return _explained(pipeline, warehouse, feed, warehouse.fence_records().get(feed, ""))
@@ -116,20 +120,20 @@ def _reader(pipeline: Pipeline, patient: bool, look: Look | None) -> Generator[W
     if look:
         yield Warehouse(look.engine, pipeline.name)
         return
-    with contextlib.closing(open_warehouse(pipeline.config.warehouse, pipeline.name, read_only=True, patience=0.1)) as reader:
+    with contextlib.closing(open_warehouse(pipeline.engine_settings, pipeline.name, read_only=True, patience=0.1)) as reader:
         yield reader
 
 
 def _explained(pipeline: Pipeline, warehouse: Warehouse, feed: str, record: str) -> Broken:
     reason, action = _reason(pipeline, warehouse, feed, record)
-    return Broken(feed, reason, Remedy(action))
+    return Broken(feed, reason, Remedy(action), pipeline.load.key)
 
 
 def _reason(pipeline: Pipeline, warehouse: Warehouse, feed: str, record: str) -> tuple[str, Action]:
     """Returns the fault of a warehouse whose fence names this record, or none, and the remedy."""
-    state = pipeline.manifest.state(Application(LOAD)).feed(feed)
+    state = pipeline.manifest.state(pipeline.load).feed(feed)
     loaded = f"the manifest has loaded {position_name(feed, state.watermark)}" if state.watermark else "the manifest has loads"
-    place = pipeline.config.warehouse.place
+    place = pipeline.engine_settings.place
     entry = warehouse.entry_of(record) if record else None
     if entry is None:
         reason = (

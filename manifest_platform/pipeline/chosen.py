@@ -97,12 +97,12 @@ class Choice:
         return {**others, **{key.name: key.sort for key in self.keys}}
 
 
-def check_order(pipeline: Pipeline, keys: Collection[ItemKey], application: str = LOAD) -> list[ItemKey]:
+def check_order(pipeline: Pipeline, keys: Collection[ItemKey], application: str | None = None) -> list[ItemKey]:
     """Returns the chosen items that a strict step (by default `load`) has not done yet, in the step's order.
 
     Raises OutOfOrder if an item that was not chosen precedes a chosen item.
     """
-    ordered, refusal = _in_order(pipeline, Choice.of(keys), application)
+    ordered, refusal = _in_order(pipeline, Choice.of(keys), application or pipeline.load.key)
     if refusal:
         raise refusal
     return ordered
@@ -139,8 +139,9 @@ def _in_order(pipeline: Pipeline, choice: Choice, application: str) -> tuple[lis
 
 def _behind(hole: Blocked, name: str, application: str) -> OutOfOrder:
     """Returns the refusal of an item that is preceded by an item that was not chosen."""
-    done = "loaded" if application == LOAD else f"done by {application}"
-    own = application != LOAD and hole.standing is Standing.READY  # the user's own program does that work
+    loads = Application.parse(application).name == LOAD
+    done = "loaded" if loads else f"done by {application}"
+    own = not loads and hole.standing is Standing.READY  # the user's own program does that work
     return OutOfOrder(
         f"{name} is out of order: {hole.item.key.name} comes first and is not {done} ({hole.reason or 'it is ready'})",
         None if own else hole.remedy,
@@ -237,7 +238,7 @@ def load_chosen(
     feed = choice.feed(pipeline)
     told: set[ItemKey] = set()
     while True:
-        ordered, refusal = _in_order(pipeline, choice, LOAD)
+        ordered, refusal = _in_order(pipeline, choice, pipeline.load.key)
         for event in _loaded_before(pipeline, sorted(set(choice.keys) - told - set(ordered)), refusal is not None):
             told.add(event.key)
             yield event
@@ -245,7 +246,7 @@ def load_chosen(
             raise refusal
         if not ordered:
             return
-        with _lease(pipeline, feed, LOAD, until) as lease:
+        with _lease(pipeline, feed, pipeline.load.key, until) as lease:
             if isinstance(lease, LeaseBusy):
                 yield Waiting(str(lease))
                 continue
@@ -264,7 +265,7 @@ def _loaded_before(pipeline: Pipeline, keys: Collection[ItemKey], refused: bool)
     if not keys:
         return
     feed = next(iter(keys)).feed
-    step = pipeline.manifest.step(feed, LOAD)
+    step = pipeline.manifest.step(feed, pipeline.load.key)
     state = pipeline.manifest.state(step.application).seen_by(step, feed)
     for key in keys:
         item = pipeline.manifest.item(key)
@@ -310,7 +311,7 @@ def _load_held(pipeline: Pipeline, choice: Choice, ordered: list[ItemKey], lease
                 raise OutOfOrder(again, Remedy(Action.DRAIN))
             if isinstance(event, Loaded) or event.failure.kind in (FailureKind.PERMANENT, FailureKind.BEHIND):
                 ordered = ordered[1:]
-        elif _in_order(pipeline, choice, LOAD)[0] != ordered:
+        elif _in_order(pipeline, choice, pipeline.load.key)[0] != ordered:
             return
         else:
             raise _not_next(ordered[0], verdict)

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from manifest_platform import storage
-from manifest_platform.manifest import Application, Discovered, ItemKey, Landed, StepState
+from manifest_platform.manifest import Discovered, ItemKey, Landed, StepState
 from manifest_platform.manifest.dataset import position_name
 from manifest_platform.manifest.item import short_name
 from manifest_platform.manifest.records import format_time, parse_time
@@ -24,7 +24,6 @@ from manifest_platform.sources.directories import (
     folder_key,
 )
 from manifest_platform.sources.errors import LandingError, LandingMisconfigured, LandingUnavailable
-from manifest_platform.sources.source import LOAD
 
 FUTURE = timedelta(days=1)
 """A directory dated further than this ahead of the clock is not registered."""
@@ -57,7 +56,7 @@ def discover(
     if not recalled:
         pipeline.manifest.recall()
     report = DiscoveryReport()
-    state = state or pipeline.manifest.state(Application(LOAD))
+    state = state or pipeline.manifest.state(pipeline.load)
     with _told_by_key(pipeline):
         for feed in pipeline.feeds if feeds is None else feeds:
             report += _discover(pipeline, feed, everything, state)
@@ -133,7 +132,7 @@ def glance(pipeline: Pipeline, feed: str, state: StepState | None = None) -> Dis
     Lists only the directories of the look-back. Raises LandingError.
     """
     now = pipeline.clock()
-    start = _look_from(pipeline, feed, now, state or pipeline.manifest.state(Application(LOAD)))
+    start = _look_from(pipeline, feed, now, state or pipeline.manifest.state(pipeline.load))
     source = pipeline.source
     with _told_by_key(pipeline):
         there = source.look(feed, start, lambda keys: _registered(pipeline, feed, keys))

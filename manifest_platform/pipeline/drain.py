@@ -218,10 +218,10 @@ class _Drain:
     def _load(self, feed: str) -> Generator[Event, None, Blocked | Idle | Stop]:
         """Loads in order until nothing may be loaded, and returns the reason."""
         pipeline = self.pipeline
-        verdict = pipeline.manifest.next(feed, LOAD)
+        verdict = pipeline.manifest.next(feed, pipeline.load.key)
         if isinstance(verdict, Idle) or (isinstance(verdict, Blocked) and verdict.standing is not Standing.PROCESSING):
             return verdict
-        with pipeline.lease(feed, LOAD) as lease:
+        with pipeline.lease(feed, pipeline.load.key) as lease:
             pipeline.warehouse.reach()  # before any claim, so that an outage is charged to no item
             verdicts = pipeline.manifest.verdicts(lease)
             while not (stop := self._spent(self.report.loaded)):
@@ -238,7 +238,7 @@ class _Drain:
                     except GivenUp as error:
                         remedy = error.remedy or Remedy(Action.SHOW_STATUS)
                         return Blocked(verdict.item, Standing.NEEDS_FULL, str(error), pipeline.clock(), remedy)
-                    if isinstance(event, Loaded) and pipeline.manifest.step(feed, LOAD).order == "full":
+                    if isinstance(event, Loaded) and pipeline.manifest.step(feed, pipeline.load.key).order == "full":
                         _let_steps_follow(pipeline)
                     yield event
                 else:
@@ -268,7 +268,7 @@ def _beside(pipeline: Pipeline, feed: str) -> str:
     for name in pipeline.config.datasets:
         with Pipeline(pipeline.config, name) as other:
             for (application, place), lease in other.manifest.kept().leases.items():
-                is_mine = (name, application, place) == (pipeline.name, LOAD, feed)
+                is_mine = (name, application, place) == (pipeline.name, pipeline.load.key, feed)
                 if lease.is_live(pipeline.clock()) and not is_mine:
                     return f"{application} on feed {place} of {name} is at work, held by {lease.holder}"
     return ""

@@ -34,7 +34,7 @@ from manifest_platform.pipeline.pipeline import Pipeline
 from manifest_platform.pipeline.requests import Abandon, Program, ReadState, ask, run
 from manifest_platform.pipeline.shredding import OutputGone, listing_of
 from manifest_platform.remedies import Action, Remedy
-from manifest_platform.sources.source import LOAD, SHRED
+from manifest_platform.sources.source import SHRED
 from manifest_platform.warehouse.consent import refuse_empty
 from manifest_platform.warehouse.errors import EmptySnapshot, Fenced, SnapshotAhead, WarehouseError
 from manifest_platform.warehouse.load import Full
@@ -87,7 +87,7 @@ class Begun:
 def full_feed(pipeline: Pipeline) -> str:
     """Returns the feed of a dataset's snapshots. Raises Refused if the dataset has none."""
     for feed in pipeline.feeds:
-        if pipeline.manifest.step(feed, LOAD).order == "full":
+        if pipeline.manifest.step(feed, pipeline.load.key).order == "full":
             return feed
     raise Refused(f"dataset {pipeline.name} has no snapshots, so it cannot be loaded in full")
 
@@ -101,7 +101,7 @@ def chosen_snapshot(pipeline: Pipeline, item: str) -> ItemKey:
             raise Refused(f"{key.name} is not a snapshot. A full load begins with an item of feed {feed}")
         return key
     for found in pipeline.manifest.items(feed, reverse=True):
-        if not found.skipped_for(Application(LOAD)):
+        if not found.skipped_for(pipeline.load):
             return found.key
     raise Refused(f"no snapshot of dataset {pipeline.name} has landed", Remedy(Action.CAPTURE))
 
@@ -121,7 +121,7 @@ def begin(
             " there again. Capture a newer snapshot. To load this snapshot anyway, give its name",
             remedy(pipeline),
         )
-    state = pipeline.manifest.state(Application(LOAD))
+    state = pipeline.manifest.state(pipeline.load)
     if state.mode is Mode.FULL_LOAD and state.full:
         raise Refused(
             f"a full load with {ItemKey.at(key.feed, state.full).name} is in progress: drain to finish it, or cancel it",
@@ -138,7 +138,9 @@ def begin(
                     event.failure.remedy_for(key.name),
                 )
     _refuse_empty(pipeline, key, allows)
-    record = pipeline.manifest.begin_full_load(key, LOAD, reason, above=_newest_epoch(pipeline), allows=sorted(allows))
+    record = pipeline.manifest.begin_full_load(
+        key, pipeline.load.key, reason, above=_newest_epoch(pipeline), allows=sorted(allows)
+    )
     failpoints.reach("full.begun")
     landed = pipeline.manifest.item(key).landed
     yield Begun(key, record.epoch or 0, landed.stop or "" if landed else "")
@@ -175,9 +177,9 @@ def cancel(pipeline: Pipeline, reason: str) -> Record:
     it; Unavailable if the warehouse cannot be asked.
     """
     feed = full_feed(pipeline)
-    if pipeline.manifest.state(Application(LOAD)).mode is not Mode.FULL_LOAD:
+    if pipeline.manifest.state(pipeline.load).mode is not Mode.FULL_LOAD:
         raise Refused(f"dataset {pipeline.name} has no full load in progress: there is nothing to cancel")
-    with pipeline.lease(feed, LOAD) as lease:
+    with pipeline.lease(feed, pipeline.load.key) as lease:
         # A ledger counts only if it has the believed record: a warehouse that was set back may lack this very snapshot.
         if found := broken(pipeline, patient=True, snapshots=True):
             raise Refused(f"it is unknown whether the snapshot is loaded: {found[0].reason}. Let the full load finish first")
@@ -203,7 +205,7 @@ def settling_to_cancel(declared: Declared, abandoned: Abandoned) -> Program[Load
 def full_status(pipeline: Pipeline, now: datetime | None = None) -> FullStatus:
     """Returns the state of a dataset's full loads. Raises Refused for a dataset without snapshots."""
     feed = full_feed(pipeline)
-    step, state = pipeline.manifest.step(feed, LOAD), pipeline.manifest.state(Application(LOAD))
+    step, state = pipeline.manifest.step(feed, pipeline.load.key), pipeline.manifest.state(pipeline.load)
     seen = state.seen_by(step, feed)
     snapshots = tuple(
         Snapshot(
@@ -230,14 +232,14 @@ def full_status(pipeline: Pipeline, now: datetime | None = None) -> FullStatus:
 
 def why_needed(pipeline: Pipeline, now: datetime) -> str:
     """Returns the reason why a dataset needs a full load; empty if it needs none, or if a full load is in progress."""
-    step = pipeline.manifest.step(full_feed(pipeline), LOAD)
-    state = pipeline.manifest.state(Application(LOAD))
+    step = pipeline.manifest.step(full_feed(pipeline), pipeline.load.key)
+    state = pipeline.manifest.state(pipeline.load)
     if state.mode is Mode.FULL_LOAD:
         return ""
     for feed in step.covers:
-        if pipeline.manifest.step(feed, LOAD).needs_full and not state.feed(feed).boundary:
+        if pipeline.manifest.step(feed, pipeline.load.key).needs_full and not state.feed(feed).boundary:
             return f"no snapshot was loaded yet that the windows of {feed} could follow"
-        verdict = pipeline.manifest.next(feed, LOAD)
+        verdict = pipeline.manifest.next(feed, pipeline.load.key)
         if stuck := _stuck(verdict):
             return f"{stuck.key.name} failed, and its changes can only be loaded with a snapshot"
         gap = _gap(pipeline, verdict)
@@ -251,7 +253,7 @@ def why_needed(pipeline: Pipeline, now: datetime) -> str:
 def remedy(pipeline: Pipeline) -> Remedy:
     """Returns the next step if a full load is needed. The snapshot must contain the cause that stops a covered feed."""
     feed = full_feed(pipeline)
-    newest = next((one for one in pipeline.manifest.items(feed, reverse=True) if not one.skipped_for(Application(LOAD))), None)
+    newest = next((one for one in pipeline.manifest.items(feed, reverse=True) if not one.skipped_for(pipeline.load)), None)
     stop = newest.landed.stop if newest and newest.landed else None
     if stop is None or stop < _to_contain(pipeline):
         return Remedy(Action.CAPTURE_SNAPSHOT, feed=feed)
@@ -261,8 +263,8 @@ def remedy(pipeline: Pipeline) -> Remedy:
 def _to_contain(pipeline: Pipeline) -> str:
     """Returns the earliest stop time of a snapshot that lets the covered feeds continue; empty if nothing stops them."""
     upto = ""
-    for feed in pipeline.manifest.step(full_feed(pipeline), LOAD).covers:
-        verdict = pipeline.manifest.next(feed, LOAD)
+    for feed in pipeline.manifest.step(full_feed(pipeline), pipeline.load.key).covers:
+        verdict = pipeline.manifest.next(feed, pipeline.load.key)
         gap, stuck = _gap(pipeline, verdict), _stuck(verdict)
         landed = stuck.landed if stuck and not _met_a_snapshot(stuck) else None
         upto = max(upto, gap.ends if gap else "", (landed.stop or "") if landed else "")
@@ -296,5 +298,5 @@ def _gap(pipeline: Pipeline, verdict: Verdict) -> _Gap | None:
         return None
     feed = verdict.item.key.feed
     before = next(pipeline.manifest.items(feed, after=verdict.item.key.position, page=FIRST_PAGE, reverse=True), None)
-    stops = [pipeline.manifest.state(Application(LOAD)).boundary, before.landed.stop if before and before.landed else None]
+    stops = [pipeline.manifest.state(pipeline.load).boundary, before.landed.stop if before and before.landed else None]
     return _Gap(max((stop for stop in stops if stop), default=""), verdict.item.landed.start or verdict.item.key.sort)

@@ -84,22 +84,29 @@ class Declared:
     """The declarations of a dataset that loading uses.
 
     `feeds`: the steps of each feed. `keeps`: tables that no snapshot empties. `splits_types`: feeds in which values of another
-    type go to a second column. `limits`: what a snapshot may do without consent.
+    type go to a second column. `limits`: what a snapshot may do without consent. `load`: the key of the application that loads.
     """
 
     feeds: Mapping[str, tuple[Step, ...]]
     keeps: tuple[str, ...] = ()
     splits_types: frozenset[str] = frozenset()
     limits: Limits | None = None
+    load: str = LOAD
 
     @classmethod
     def by(cls, pipeline: Pipeline) -> Declared:
         """Returns the declarations of a pipeline's dataset."""
-        return cls(pipeline.manifest.feeds, pipeline.source.keeps, pipeline.source.splits_types, pipeline.source.limits)
+        return cls(
+            pipeline.manifest.feeds,
+            pipeline.source.keeps,
+            pipeline.source.splits_types,
+            pipeline.source.limits,
+            pipeline.load.key,
+        )
 
     def step(self, feed: str) -> Step:
         """Returns the step that loads a feed."""
-        return next(step for step in self.feeds[feed] if step.application.key == LOAD)
+        return next(step for step in self.feeds[feed] if step.application.key == self.load)
 
     def snapshots_of(self, feed: str) -> str | None:
         """Returns the feed whose snapshots contain a feed's items; None if there is none."""
@@ -140,7 +147,9 @@ def settle(pipeline: Pipeline, lease: Lease, abandoned: Abandoned) -> Loaded | N
 
 def _limit(pipeline: Pipeline, lease: Lease) -> timedelta:
     """The time limit of a load of the lease's feed."""
-    return pipeline.config.limits.of("full" if pipeline.manifest.step(lease.feed, LOAD).order == "full" else "load")
+    return pipeline.config.limits.of(
+        "full" if pipeline.manifest.step(lease.feed, pipeline.load.key).order == "full" else "load"
+    )
 
 
 def loading(declared: Declared, ready: Ready, listing: Listing | OutputGone) -> Program[Loaded | ItemFailed | ShreddedAgain]:
@@ -158,10 +167,10 @@ def loading(declared: Declared, ready: Ready, listing: Listing | OutputGone) -> 
     except Unclear:
         settled = yield from settling(declared, Abandoned(claim.item, claim.processing))
         unknown = Failure(FailureKind.LEASE_EXPIRED, "COMMIT failed; the ledger lacks the item")
-        return settled or ItemFailed(ready.item.key, LOAD, unknown)
+        return settled or ItemFailed(ready.item.key, declared.load, unknown)
     except Behind as error:
         yield from ask(Defer(claim, str(error)))
-        return ItemFailed(ready.item.key, LOAD, Failure(FailureKind.BEHIND, str(error), type(error).__name__))
+        return ItemFailed(ready.item.key, declared.load, Failure(FailureKind.BEHIND, str(error), type(error).__name__))
     except OutputGone as gone:
         return (yield from ask(SendBack(claim, gone)))
     except NeedsConsent as error:

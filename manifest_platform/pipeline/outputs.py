@@ -72,7 +72,7 @@ def declared_step(pipeline: Pipeline, feed: str, asset: str) -> Step | None:
 
 def _refuse_taken(asset: str) -> None:
     """Raises Refused for an asset with the name of a platform step, whose work it would claim to have done."""
-    if asset in (SHRED, LOAD):
+    if Application.parse(asset).name in (SHRED, LOAD):
         raise Refused(f"no asset may be called {asset!r}, because a step of the platform has this name. Choose another key")
 
 

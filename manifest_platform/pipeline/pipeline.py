@@ -7,11 +7,12 @@ Belongs here: the parts that all work on a dataset shares. Each kind of work is 
 from __future__ import annotations
 
 import contextlib
+import copy
 import dataclasses
 import getpass
 import os
 import socket
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from datetime import UTC, datetime, timedelta
 from functools import cached_property
@@ -19,7 +20,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from manifest_platform import __version__, storage
-from manifest_platform.config import Config
+from manifest_platform.config import Config, ConfigError
 from manifest_platform.manifest import (
     Application,
     Claim,
@@ -34,14 +35,15 @@ from manifest_platform.manifest import (
 )
 from manifest_platform.manifest.item import InvalidKey, check_key_text
 from manifest_platform.manifest.payloads import register_folder
-from manifest_platform.manifest.records import run_id_of
+from manifest_platform.manifest.records import FIRST_TARGET, run_id_of
 from manifest_platform.manifest.takeover import Places, TakenOver
 from manifest_platform.pipeline.events import ItemFailed
 from manifest_platform.record_files import read_archived
-from manifest_platform.sources.source import Named, open_source
+from manifest_platform.sources.source import LOAD, Named, open_source
 
 if TYPE_CHECKING:
     from manifest_platform.warehouse.apply import Warehouse
+    from manifest_platform.warehouse.engines.engine import EngineSettings
 
 
 _OTHER_WORK = tuple(
@@ -55,7 +57,10 @@ class Pipeline:
 
     `run_id`: the run that every record and lease names: the orchestrator's, or by default a new id. `author`: the author of
     records, for commands of an operator. `store`: the manifest's, if it is open already; it stays open. `clock`: returns the
-    time in UTC, here and for the manifest. Raises InvalidRunId.
+    time in UTC, here and for the manifest. `target`: the target to load; by default the dataset's first. Raises InvalidRunId,
+    ConfigError for a target that the dataset does not have.
+
+    `load`: the application that loads the target. `targets`: the names of all targets of the dataset.
     """
 
     def __init__(
@@ -66,8 +71,16 @@ class Pipeline:
         author: str | None = None,
         store: Store | None = None,
         clock: Callable[[], datetime] = lambda: datetime.now(UTC),
+        target: str | None = None,
     ):
         self.config, self.name, self.clock = config, dataset, clock
+        self.targets = config.targets_of(dataset)
+        self.target = target or self.targets[0]
+        if self.target not in self.targets:
+            known = ", ".join(self.targets)
+            raise ConfigError(f"dataset {dataset} has no target {target!r}; its targets are: {known}")
+        self.load = loads(self.target)
+        self._others: dict[str, Pipeline] = {self.target: self}
         self.dataset = config.datasets[dataset]
         for folder in config.manifest.schemas:
             register_folder(Path(folder))
@@ -86,14 +99,36 @@ class Pipeline:
     def _steps(self, feed: str) -> tuple[Step, ...]:
         attempts = self.config.lease.max_attempts
         own = (step for step in self.dataset.steps if (step.feed or self.source.main) == feed)
-        platforms = (
-            dataclasses.replace(step, application=dataclasses.replace(step.application, version=__version__))
-            for step in self.source.steps(feed, attempts)
-        )
-        return (
+        platforms: list[Step] = []
+        for step in self.source.steps(feed, attempts):
+            if step.application.name == LOAD:
+                several = [dataclasses.replace(step, application=loads(target)) for target in self.targets]
+            else:
+                several = [dataclasses.replace(step, application=dataclasses.replace(step.application, version=__version__))]
+            platforms += several
+        steps = (
             *platforms,
             *(Step(Application(one.name), one.upstream, one.order, one.late, max_attempts=attempts) for one in own),
         )
+        return tuple(dataclasses.replace(step, targeted=LOAD) for step in steps)
+
+    def at(self, target: str) -> Pipeline:
+        """Returns the pipeline of another target of the dataset, with the same manifest. Closing any of them closes all."""
+        if target not in self._others:
+            other = copy.copy(self)
+            other.__dict__.pop("warehouse", None)
+            other.target, other.load = target, loads(target)
+            self._others[target] = other
+        return self._others[target]
+
+    def each_target(self) -> Iterator[Pipeline]:
+        """Yields the pipeline of each target of the dataset, in the order of a drain."""
+        return (self.at(target) for target in self.targets)
+
+    @property
+    def engine_settings(self) -> EngineSettings:
+        """The settings of the target's engine."""
+        return self.config.engines[self.target]
 
     @property
     def feeds(self) -> tuple[str, ...]:
@@ -125,7 +160,7 @@ class Pipeline:
         """The dataset's tables in the warehouse. Connects at first use."""
         from manifest_platform.warehouse.apply import open_warehouse
 
-        warehouse = open_warehouse(self.config.warehouse, self.name)
+        warehouse = open_warehouse(self.engine_settings, self.name)
         self._stack.callback(warehouse.close)
         return warehouse
 
@@ -135,14 +170,14 @@ class Pipeline:
 
         if "warehouse" in self.__dict__:
             return self.warehouse.newest_epoch()
-        with contextlib.closing(open_warehouse(self.config.warehouse, self.name, read_only=True, patience=0.1)) as reader:
+        with contextlib.closing(open_warehouse(self.engine_settings, self.name, read_only=True, patience=0.1)) as reader:
             return reader.newest_epoch()
 
     def applied_at(self, key: ItemKey, since_epoch: int) -> datetime | None:
         """Returns the time at which the ledger has an item as applied, without waiting for a lock. Raises WarehouseError."""
         from manifest_platform.warehouse.apply import open_warehouse
 
-        with contextlib.closing(open_warehouse(self.config.warehouse, self.name, read_only=True, patience=0.1)) as reader:
+        with contextlib.closing(open_warehouse(self.engine_settings, self.name, read_only=True, patience=0.1)) as reader:
             for entry in reader.ledger(key.feed, since_epoch, after=key.sort):
                 if entry.position >= key.position:
                     return entry.applied_at if entry.position == key.position else None
@@ -214,6 +249,11 @@ class Pipeline:
         """Records the failure of an attempt at a claimed item."""
         self.manifest.fail(claim, failure)
         return ItemFailed(claim.item.key, claim.step.application.key, failure)
+
+
+def loads(target: str) -> Application:
+    """Returns the application that loads a target. The first target's has no instance."""
+    return Application(LOAD, __version__, None if target == FIRST_TARGET else target, exact=True)
 
 
 def folder_name(key: ItemKey) -> str:

@@ -330,7 +330,7 @@ def payload_of(text: str) -> Payload:
 
 def own_feed(pipeline: Pipeline, application: str) -> str:
     """Returns the feed of a step that programs may work for. Raises Refused for any other step."""
-    if application in (SHRED, LOAD):
+    if Application.parse(application).name in (SHRED, LOAD):
         raise Refused(f"{application} is a step of the platform: a drain does its work, not a program")
     return _declared(pipeline, application).feed or pipeline.source.main
 

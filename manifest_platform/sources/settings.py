@@ -129,6 +129,16 @@ class LoadSettings(Settings):
     max_lag_seconds: float = Field(
         3600, ge=1, le=YEAR, description="seconds that a discovered directory may wait before a check warns"
     )
+    targets: Annotated[tuple[str, ...], Field(min_length=1)] | None = Field(
+        None, description="names of the targets that the dataset is loaded into; null for all: the warehouse, and `targets`"
+    )
+
+    @field_validator("targets")
+    @classmethod
+    def _once(cls, targets: tuple[str, ...] | None) -> tuple[str, ...] | None:
+        if targets and len(set(targets)) < len(targets):
+            raise ValueError("allowed: each target once")
+        return targets
 
 
 class StepSettings(Settings):

@@ -60,7 +60,7 @@ class Guard:
 class Blind(Item):
     """An item whose open work is hidden."""
 
-    def blocker(self, serving: object = None) -> None:
+    def blocker(self, serving: object = None, counts: object = None) -> None:
         return None
 
     def open_records(self, serving: object = None) -> Iterator[Record]:

@@ -22,7 +22,7 @@ from manifest_platform.operations.doctor.objects import GRACE, ObjectsWatcher, c
 from manifest_platform.operations.doctor.output import OutputWatcher, unmerged
 from manifest_platform.operations.doctor.sink import LedgerWatcher
 from manifest_platform.operations.upgrade import upgrade
-from manifest_platform.pipeline import LOAD, SHRED, Pipeline
+from manifest_platform.pipeline import SHRED, Pipeline
 from manifest_platform.pipeline.discovery import discover
 from manifest_platform.pipeline.loading import settle
 from manifest_platform.remedies import Action, Remedy
@@ -70,31 +70,33 @@ class Doctor:
         now = datetime.now(UTC)
         pipeline, manifest = self.pipeline, self.pipeline.manifest
         own = timedelta(seconds=pipeline.config.lease.seconds)
+        leases = dict.fromkeys((SHRED, *(one.load.key for one in pipeline.each_target())), own)
         grace = GRACE if self.grace is None else self.grace
         watchers: list[Watcher] = []
         if self.objects and pipeline.feeds:
             watchers = [ObjectsWatcher(pipeline, now, grace), CapturesWatcher(pipeline, now, grace)]
             watchers.append(OutputWatcher(pipeline, self.read, self.told))
         if not (self.warehouse and pipeline.feeds):
-            return log.examine(manifest, now, {SHRED: own, LOAD: own}, tuple(watchers))
+            return log.examine(manifest, now, leases, tuple(watchers))
         try:
             with self._reader() as warehouse:
                 watchers.append(LedgerWatcher(pipeline, warehouse, now))
-                diagnosis, states = log.examine(manifest, now, {SHRED: own, LOAD: own}, tuple(watchers))
+                diagnosis, states = log.examine(manifest, now, leases, tuple(watchers))
                 diagnosis.findings += sink.shadows(pipeline, warehouse, now)
                 return diagnosis, states
         except WarehouseError as error:
-            diagnosis, states = log.examine(manifest, now, {SHRED: own, LOAD: own}, tuple(watchers[:-1]))
-            place = pipeline.config.warehouse.place
-            diagnosis.findings.append(Finding(Kind.UNCHECKED, str(error), EXAMINE, step=LOAD, place=place))
+            diagnosis, states = log.examine(manifest, now, leases, tuple(watchers[:-1]))
+            place = pipeline.engine_settings.place
+            diagnosis.findings.append(Finding(Kind.UNCHECKED, str(error), EXAMINE, step=pipeline.load.key, place=place))
             return diagnosis, states
 
     def _reader(self) -> closing[Warehouse]:
         """Opens the dataset's warehouse for reading. Waits up to `patience` seconds for a lock of another process."""
         from manifest_platform.warehouse.apply import open_warehouse
 
-        config, dataset = self.pipeline.config, self.pipeline.name
-        return closing(open_warehouse(config.warehouse, dataset, read_only=True, patience=self.patience))
+        return closing(
+            open_warehouse(self.pipeline.engine_settings, self.pipeline.name, read_only=True, patience=self.patience)
+        )
 
     def repair(self) -> Diagnosis:
         """Repairs what is safe to repair, and returns what is still wrong. Raises StoreError, WarehouseError, LandingError.
@@ -128,7 +130,11 @@ class Doctor:
             yield f"discovered {len(found.registered)} directories that the manifest did not know"
         if kinds & {Kind.UNKNOWN, Kind.UNRECORDED}:
             # An unrecorded snapshot cannot be recorded in order: its full load must begin again.
-            in_order = [feed for feed in self.pipeline.feeds if self.pipeline.manifest.step(feed, LOAD).order == "strict"]
+            in_order = [
+                feed
+                for feed in self.pipeline.feeds
+                if self.pipeline.manifest.step(feed, self.pipeline.load.key).order == "strict"
+            ]
             with self._reader() as warehouse:
                 missing = {
                     feed: repair.missing_entries(self.pipeline, feed, warehouse, diagnosis.findings) for feed in in_order
@@ -163,7 +169,7 @@ class Doctor:
         if not any(one.kind is Kind.SHADOW for one in diagnosis.findings):
             return diagnosis
         try:
-            with self.pipeline.lease(self.pipeline.source.snapshots or "", LOAD):
+            with self.pipeline.lease(self.pipeline.source.snapshots or "", self.pipeline.load.key):
                 self.done += [f"dropped table {name}" for name in self.pipeline.warehouse.drop_leftovers()]
         finally:
             self.pipeline.warehouse.close()

@@ -14,7 +14,7 @@ from manifest_platform.manifest import Application, Item, ItemKey
 from manifest_platform.manifest.dataset import PASSED, Standing, judge
 from manifest_platform.operations.doctor.findings import EXAMINE, Finding, Kind
 from manifest_platform.operations.doctor.log import Watcher
-from manifest_platform.pipeline import LOAD, SHRED, Pipeline
+from manifest_platform.pipeline import SHRED, Pipeline
 from manifest_platform.pipeline.merge import Merging
 from manifest_platform.pipeline.shredding import OutputGone, landing_problem, listing_of, object_problem
 from manifest_platform.remedies import Action, Remedy
@@ -38,9 +38,9 @@ class OutputWatcher(Watcher):
     def feed(self, feed: str) -> None:
         """Begins a feed."""
         manifest = self.pipeline.manifest
-        self._step = manifest.step(feed, LOAD)
+        self._step = manifest.step(feed, self.pipeline.load.key)
         self._state = manifest.state(self._step.application).seen_by(self._step, feed)
-        self._covered = any(feed in manifest.step(other, LOAD).covers for other in self.pipeline.feeds)
+        self._covered = any(feed in manifest.step(other, self.pipeline.load.key).covers for other in self.pipeline.feeds)
         self._found: list[Finding] = []
 
     def see(self, item: Item) -> None:

@@ -52,7 +52,9 @@ def end_dead_claims(
             with acquire(feed, name) as lease:
                 for finding in claims:
                     if finding.key and (finding.key.feed, finding.step) == (feed, name):
-                        yield from _settle(manifest, lease, finding.key, settle_load if name == LOAD else None)
+                        yield from _settle(
+                            manifest, lease, finding.key, settle_load if Application.parse(name).name == LOAD else None
+                        )
         except LeaseBusy as busy:
             yield f"not settled, because somebody works on the feed now: {busy}"
 
@@ -128,17 +130,17 @@ def adopt(pipeline: Pipeline, feed: str, ledger: Mapping[str, LedgerEntry]) -> I
     """
     manifest = pipeline.manifest
     newest = max(ledger, default="")
-    with pipeline.lease(feed, LOAD) as lease:
+    with pipeline.lease(feed, pipeline.load.key) as lease:
         for verdict in manifest.verdicts(lease):
             if isinstance(verdict, Abandoned):
                 settle(pipeline, lease, verdict)
-                yield f"{verdict.item.key.name}: the claim of {LOAD} by {verdict.processing.author} is ended"
+                yield f"{verdict.item.key.name}: the claim of {pipeline.load.key} by {verdict.processing.author} is ended"
             elif isinstance(verdict, Ready | Blocked) and (differs := _other_content(verdict, ledger)):
                 yield f"{verdict.item.key.name} is not recorded as loaded: {differs}"
                 return
             elif isinstance(verdict, Ready) and (entry := ledger.get(verdict.item.key.position)):
                 yield from _adopt(pipeline, lease, verdict, entry)
-            elif isinstance(verdict, Ready) and verdict.item.key.position < newest and not _is_late(verdict):
+            elif isinstance(verdict, Ready) and verdict.item.key.position < newest and not _is_late(pipeline.load, verdict):
                 yield from _defer(manifest, lease, verdict, newest)
             elif isinstance(verdict, Blocked) and verdict.standing is Standing.FAILED and verdict.item.key.position in ledger:
                 reason = "the warehouse has it: a later attempt succeeded"
@@ -167,8 +169,8 @@ def _stopped(verdict: Ready | Blocked) -> str:
     return f"{name} comes next and is blocked: {verdict.reason}. Do this first: {verdict.remedy}"
 
 
-def _is_late(ready: Ready) -> bool:
-    return ready.item.is_late_for(Application(LOAD), ready.state.feed(ready.item.key.feed).serving_epoch)
+def _is_late(load: Application, ready: Ready) -> bool:
+    return ready.item.is_late_for(load, ready.state.feed(ready.item.key.feed).serving_epoch)
 
 
 def _adopt(pipeline: Pipeline, lease: Lease, ready: Ready, entry: LedgerEntry) -> Iterator[str]:
@@ -188,7 +190,7 @@ def _defer(manifest: Manifest, lease: Lease, ready: Ready, newest: str) -> Itera
 
 def missing_entries(pipeline: Pipeline, feed: str, warehouse: Warehouse, findings: Sequence[Finding]) -> dict[str, LedgerEntry]:
     """Returns a feed's ledger entries by position: those beyond the watermark, and those of items found unrecorded."""
-    standing = pipeline.manifest.state(Application(LOAD)).feed(feed)
+    standing = pipeline.manifest.state(pipeline.load).feed(feed)
     if standing.believed and warehouse.entry_of(standing.believed) is None:
         return {}  # a ledger counts only if it has the record that the manifest believes
     mine = (one for one in findings if one.kind is Kind.UNRECORDED and one.key and one.key.feed == feed)

@@ -23,11 +23,11 @@ if TYPE_CHECKING:
 def shadows(pipeline: Pipeline, warehouse: Warehouse, now: datetime) -> Iterator[Finding]:
     """Yields the tables that a killed full load left. While the snapshots' lease is held, a full load still makes them."""
     feed = pipeline.source.snapshots
-    lease = pipeline.manifest.lease(Application(LOAD), feed) if feed else None
+    lease = pipeline.manifest.lease(pipeline.load, feed) if feed else None
     if feed and not (lease and lease.is_live(now)):
         for name in warehouse.leftovers():
             cause = "a killed full load left this table. Nobody reads it, and the next full load drops it"
-            yield Finding(Kind.SHADOW, cause, CLEAN, step=LOAD, place=f"{warehouse.schema}.{name}")
+            yield Finding(Kind.SHADOW, cause, CLEAN, step=pipeline.load.key, place=f"{warehouse.schema}.{name}")
 
 
 class LedgerWatcher(Watcher):
@@ -35,7 +35,7 @@ class LedgerWatcher(Watcher):
 
     def __init__(self, pipeline: Pipeline, warehouse: Warehouse, now: datetime):
         self.pipeline, self.manifest, self.warehouse, self.now = pipeline, pipeline.manifest, warehouse, now
-        self._application = Application(LOAD)
+        self._application, self._step = pipeline.load, pipeline.load.key
 
     def feed(self, feed: str) -> None:
         """Begins to read a feed's ledger."""
@@ -103,9 +103,9 @@ class LedgerWatcher(Watcher):
         )
         repairable = self.pipeline.source.holds(key.id)
         if self._broken and not repairable:
-            return Finding(Kind.UNKNOWN, cause, self._broken.remedy, key, LOAD)
+            return Finding(Kind.UNKNOWN, cause, self._broken.remedy, key, self._step)
         cause = f"{cause}. The repair discovers {key.id}"
-        return Finding(Kind.UNKNOWN, cause, REPAIR, key, LOAD, repairable=repairable)
+        return Finding(Kind.UNKNOWN, cause, REPAIR, key, self._step, repairable=repairable)
 
     def _unrecorded(self, item: Item, entry: LedgerEntry) -> Finding:
         at = f"{entry.applied_at:%Y-%m-%d %H:%M:%S %Z}"
@@ -113,19 +113,19 @@ class LedgerWatcher(Watcher):
         state = self.manifest.state(self._application)
         if self.manifest.step(item.key.feed, LOAD).order == "full" and state.full != item.key.position:
             cause = f"{cause}: the manifest was restored to a time before this full load, which must begin again"
-            return Finding(Kind.UNRECORDED, cause, Remedy(Action.LOAD_SNAPSHOT, item=item.key.name), item.key, LOAD)
+            return Finding(Kind.UNRECORDED, cause, Remedy(Action.LOAD_SNAPSHOT, item=item.key.name), item.key, self._step)
         if item.processed_by(Application(SHRED)):
-            return Finding(Kind.UNRECORDED, cause, REPAIR, item.key, LOAD, repairable=True)
+            return Finding(Kind.UNRECORDED, cause, REPAIR, item.key, self._step, repairable=True)
         cause = f"{cause}. It must be shredded again first, for which its directory must exist. It is not loaded a second time"
-        return Finding(Kind.UNRECORDED, cause, Remedy(Action.DRAIN), item.key, LOAD)
+        return Finding(Kind.UNRECORDED, cause, Remedy(Action.DRAIN), item.key, self._step)
 
     def _unledgered(self, item: Item, record: Record) -> Finding:
         at = f"{record.timestamp:%Y-%m-%d %H:%M:%S %Z}"
         cause = (
-            f"{LOAD} recorded it as loaded at {at}, and the warehouse's ledger lacks it: the warehouse was restored from a"
-            " backup, or belongs to another manifest"
+            f"{self._step} recorded it as loaded at {at}, and the warehouse's ledger lacks it: the warehouse was restored from"
+            " a backup, or belongs to another manifest"
         )
         if self._broken:
-            return Finding(Kind.UNLEDGERED, cause, self._broken.remedy, item.key, LOAD)
+            return Finding(Kind.UNLEDGERED, cause, self._broken.remedy, item.key, self._step)
         # The warehouse has the newest load, so another program changed the ledger. No command can repair that.
-        return Finding(Kind.UNLEDGERED, cause, Remedy(Action.READ_RECORDS, item=item.key.name), item.key, LOAD)
+        return Finding(Kind.UNLEDGERED, cause, Remedy(Action.READ_RECORDS, item=item.key.name), item.key, self._step)

@@ -72,7 +72,9 @@ class EngineSettings(Settings, ABC):
         """
 
 
-AnyEngine = Annotated[EngineSettings, PluginSettings(plugins.ENGINES, "duckdb")]
+DEFAULT_ENGINE = "duckdb"
+"""The engine of settings without a `kind`: the embedded one."""
+AnyEngine = Annotated[EngineSettings, PluginSettings(plugins.ENGINES, DEFAULT_ENGINE, short="url")]
 """The settings of any engine, chosen by `kind`; by default the embedded engine."""
 
 
