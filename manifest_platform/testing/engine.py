@@ -44,6 +44,7 @@ from manifest_platform.testing.loads import (
     SCHEMA,
     SITE,
     content,
+    control,
     day,
     events,
     fences,
@@ -59,7 +60,7 @@ from manifest_platform.testing.loads import (
     written,
 )
 from manifest_platform.warehouse.apply import AlreadyApplied, Applied, Load, Warehouse, open_warehouse
-from manifest_platform.warehouse.engines.engine import CONTROL_SCHEMA, Engine, EngineSettings
+from manifest_platform.warehouse.engines.engine import Engine, EngineSettings
 from manifest_platform.warehouse.errors import (
     Behind,
     CannotLoad,
@@ -220,27 +221,31 @@ class EngineContract:
             engine.commit()
         assert other.execute(f'SELECT "n" FROM {counter}') == [(0,)]
 
-    def test_concurrent_transactions_on_the_same_row_conflict(self, engine: Engine, other: Engine, counter: str) -> None:
-        """Both transactions read the row before either writes it, if the engine allows that: no update may be lost."""
-        both_read, committed = threading.Barrier(2, timeout=2), []
+    def test_of_two_transactions_that_move_a_row_on_a_condition_one_wins(
+        self, engine: Engine, other: Engine, counter: str
+    ) -> None:
+        """The fence rests on this: the second transaction conflicts, or waits and finds that the condition holds no longer."""
+        both_read, won = threading.Barrier(2, timeout=2), []
 
-        def add(worker: Engine) -> None:
+        def move(worker: Engine) -> None:
             try:
                 worker.begin()
-                [(n,)] = worker.execute(f'SELECT "n" FROM {counter}')
+                worker.execute(f'SELECT "n" FROM {counter}')
                 with suppress(threading.BrokenBarrierError):  # the engine may keep the other from reading, which is fine too
                     both_read.wait()
-                worker.write(f'UPDATE {counter} SET "n" = ?', (n + 1,))
-                worker.commit()
-                committed.append(worker)
+                if worker.write(f'UPDATE {counter} SET "n" = "n" + 1 WHERE "n" = ?', (0,)):
+                    worker.commit()
+                    won.append(worker)
+                else:
+                    worker.rollback()
             except Conflict:
                 worker.rollback()
 
         with ThreadPoolExecutor(2) as pool:
-            list(pool.map(add, (engine, other)))
+            list(pool.map(move, (engine, other)))
         engine.close()
-        assert len(committed) >= 1
-        assert other.execute(f'SELECT "n" FROM {counter}') == [(len(committed),)]
+        assert len(won) == 1
+        assert other.execute(f'SELECT "n" FROM {counter}') == [(1,)]
 
     def test_renaming_a_table_does_not_commit(self, engine: Engine, counter: str) -> None:
         renaming = engine.rename(counter, engine.quote("counted"))
@@ -451,7 +456,7 @@ class EngineContract:
         first, second = (Table("t", (Column("id", "string"),), family=name) for name in ("acme/order_x", "acme_order/x"))
         shop.apply(load(written(tmp_path, "a", [(first, [{"id": "1"}])])))
         shop.close()
-        engine.execute(f"DROP TABLE {engine.qualified(CONTROL_SCHEMA, 'families')}")
+        engine.execute(f"DROP TABLE {control(engine, 'families')}")
         shop.apply(load(written(tmp_path, "b", [(first, [{"id": "2"}])])))
         with pytest.raises(OtherFamily):
             shop.apply(load(written(tmp_path, "c", [(second, [{"id": "3"}])])))
@@ -710,7 +715,7 @@ class EngineContract:
     ) -> None:
         """An older release would overwrite fence and ledger without the values that it does not know."""
         shop.apply(load(events(tmp_path, "a")))
-        fence = engine.qualified(CONTROL_SCHEMA, "fence")
+        fence = control(engine, "fence")
         newer = f'UPDATE {fence} SET "version" = {FORM + 1}, "release" = \'0.9.0\''
         engine.write(newer)
         with closing(open_warehouse(settings, SCHEMA)) as older:
@@ -722,7 +727,7 @@ class EngineContract:
 
     def test_the_next_load_upgrades_a_fence_of_an_older_release(self, shop: Warehouse, engine: Engine, tmp_path: Path) -> None:
         shop.apply(load(events(tmp_path, "1"), believed=""))
-        fence, former = engine.qualified("manifest_platform", "fence"), engine.quote("former")
+        fence, former = control(engine, "fence"), engine.quote("former")
         engine.execute(f"ALTER TABLE {fence} RENAME TO {former}")
         columns = '"dataset", "feed", "epoch", "token", "applied"'
         engine.execute(f"CREATE TABLE {fence} AS SELECT {columns} FROM {engine.qualified('manifest_platform', 'former')}")
@@ -751,7 +756,7 @@ class EngineContract:
         assert sorted(outcome.__name__ for outcome in outcomes) == ["AlreadyApplied", "AlreadyApplied", "Applied"]
         with closing(settings.open()) as engine:
             assert (fences(engine), ledger(engine)) == ({FEED: (1, 1, "a")}, [("a", 1)])
-            assert len(engine.execute(f"SELECT * FROM {engine.qualified(CONTROL_SCHEMA, 'fence')}")) == 1
+            assert len(engine.execute(f"SELECT * FROM {control(engine, 'fence')}")) == 1
             assert len(rows_of(engine, EVENTS)) == 3
 
     # Statements between BEGIN and COMMIT

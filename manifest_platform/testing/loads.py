@@ -17,6 +17,7 @@ from manifest_platform import storage
 from manifest_platform.column_types import arrow_type
 from manifest_platform.listing import Column, Listing, Retired, ShreddedObject, Table
 from manifest_platform.warehouse.apply import Full, Load
+from manifest_platform.warehouse.control_table import ControlTable
 from manifest_platform.warehouse.engines.engine import Engine
 
 SCHEMA = "shop"
@@ -146,16 +147,20 @@ def names_of(engine: Engine) -> Mapping[str, str | None]:
     return dict(rows_of(engine, PRODUCT, "id, name__v"))
 
 
+def control(engine: Engine, table: str) -> str:
+    """Returns the qualified name of a control table of the dataset."""
+    return ControlTable(engine, table, SCHEMA, {}).qualified
+
+
 def fences(engine: Engine) -> dict[str, tuple[int, int, str]]:
     """Returns each feed's token, epoch and applied position."""
-    found = engine.execute(f"SELECT feed, token, epoch, applied FROM {engine.qualified('manifest_platform', 'fence')}")
+    found = engine.execute(f"SELECT feed, token, epoch, applied FROM {control(engine, 'fence')}")
     return {feed: (token, epoch, applied) for feed, token, epoch, applied in found}
 
 
 def ledger(engine: Engine) -> list[tuple[str, int]]:
     """Returns the applied items with their epochs, in the order of the loads."""
-    table = engine.qualified("manifest_platform", "ledger")
-    return engine.execute(f"SELECT item, epoch FROM {table} ORDER BY applied_at")
+    return engine.execute(f"SELECT item, epoch FROM {control(engine, 'ledger')} ORDER BY applied_at")
 
 
 def content(engine: Engine) -> dict[str, list[tuple[Any, ...]]]:

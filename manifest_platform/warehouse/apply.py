@@ -266,10 +266,17 @@ class Warehouse:
         return self._renamed.read()
 
     def row_counts(self, only: Collection[str] | None = None) -> dict[str, int]:
-        """Returns the number of rows of each data table, by name. `only`: limits it to tables with these names."""
+        """Returns the number of rows of each data table, by its name in listings. `only`: limits it to these tables."""
         self._tables.forget()
-        tables = sorted(table for table in self._tables.columns() if only is None or table in only)
-        return {table: self._engine.execute(f"SELECT count(*) FROM {self._tables.qualified(table)}")[0][0] for table in tables}  # noqa: S608
+        given = {self._engine.stored_name(one): one for one in (self._known_names() if only is None else only)}
+        tables = sorted(table for table in self._tables.columns() if only is None or table in given)
+        counting = "SELECT count(*) FROM "
+        return {given.get(name, name): self._engine.execute(counting + self._tables.qualified(name))[0][0] for name in tables}
+
+    def _known_names(self) -> Collection[str]:
+        """Returns the names in listings of tables, if the engine may store them in a shorter form."""
+        has_short_names = self._engine.longest_name and self._known_tables.exists()
+        return {known.table for known in self._known_tables.read()} if has_short_names else ()
 
     def query(self, sql: str, most: int | None = None) -> tuple[list[str], list[tuple[Any, ...]]]:
         """Returns a query's column names and its rows, at most `most`. The data tables need no schema before their names."""
@@ -289,7 +296,7 @@ class Warehouse:
 
     def _create_control_tables(self, feed: str) -> None:
         for schema in (CONTROL_SCHEMA, self.schema):
-            self._engine.execute(self._engine.schema_creation(schema))
+            self._engine.create_schema(schema)
         self._fence.create(feed)  # first, because it refuses a fence that a newer release has written
         for control in (self._ledger, self._known_tables, self._retired, self._families):
             control.create()
@@ -453,7 +460,7 @@ class Warehouse:
 
     def _transact(self, load: Load, staged: Mapping[str, Staged], shadows: Shadows | None = None) -> Applied | AlreadyApplied:
         point = "full" if shadows else "load"
-        existing = self._tables.columns().keys()
+        self._tables.columns()  # read before the transaction, which holds the fence
         with opened(self._engine) as transaction:
             if self._may_go_on(transaction, load):
                 self._families.enter(transaction, load)
@@ -461,7 +468,7 @@ class Warehouse:
                 with _constraints_named(load):
                     total = sum(map(load.listing.rows, staged))
                     with progress.work(f"loading {short_name(load.item)}", total, "rows") as work:
-                        rows = self._move_rows(transaction, load, staged, existing, now, work)
+                        rows = self._move_rows(transaction, load, staged, now, work)
                     if shadows:
                         shadows.swap(transaction)
                 entry = self._ledger.enter(transaction, load, rows, now)
@@ -482,7 +489,6 @@ class Warehouse:
         transaction: Transaction,
         load: Load,
         staged: Mapping[str, Staged],
-        existing: Collection[str],
         now: datetime,
         work: progress.Work,
     ) -> dict[str, int]:
@@ -494,7 +500,8 @@ class Warehouse:
         for one in staged.values():
             by_mode.setdefault(one.table.mode, []).append(one)
         for one in by_mode.get("delete", ()):
-            if (target := one.table.target) and target in existing:  # a table that does not exist has nothing to delete
+            target = one.table.target
+            if target and self._tables.columns_of(target) is not None:  # a table that does not exist has nothing to delete
                 self._tables.delete(transaction, one, target)
             work.advance(listing.rows(one.table.name))
         for one in by_mode.get("merge", ()):

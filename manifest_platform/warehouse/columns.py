@@ -18,7 +18,9 @@ from typing import NamedTuple
 
 from manifest_platform.column_names import Spellings
 from manifest_platform.column_types import widened
-from manifest_platform.warehouse.engines.engine import CONTROL_SCHEMA, Engine
+from manifest_platform.warehouse.control_table import ControlTable
+from manifest_platform.warehouse.engines.engine import Engine
+from manifest_platform.warehouse.names import is_short_form
 
 _KINDS = ("boolean", "integer", "bigint", "double", "decimal", "string", "timestamp", "date", "json")
 _RENAMED = {
@@ -63,22 +65,24 @@ def fit(
     alike: Callable[[str, str], bool],
     beside: bool,
     key: Collection[str] = (),
+    stored_name: Callable[[str], str] = str,
 ) -> Fit:
     """Maps the columns of a listing's table, with their types, to the columns of a table in the warehouse. Raises Misfit.
 
     `alike`: tells if two types are the same for the engine. `beside`: allows a new column beside a column that cannot hold the
-    type. An existing column beside it is used in any case, except for a column of the `key`.
+    type. An existing column beside it is used in any case, except for a column of the `key`. `stored_name`: the engine's, for
+    names that are too long for it.
     """
     found = Fit()
     taken = {name.lower() for name in wanted}
     spellings = Spellings(have)
     for name, type_ in wanted.items():
-        stored = spellings.find(name)
+        stored = spellings.find(stored_name(name))
         if stored is None:
-            found.names[name] = name
-            found.added[name] = type_
+            found.names[name] = stored_name(name)
+            found.added[stored_name(name)] = type_
             continue
-        beside_it = () if name in key else _beside(have, spellings, stored, type_, taken)
+        beside_it = () if name in key else _beside(have, spellings, stored, type_, taken, stored_name)
         for place in chain([stored], beside_it):
             there = have.get(place)
             if there is not None and _holds(found, place, there, type_, alike):
@@ -93,12 +97,20 @@ def fit(
     return found
 
 
-def _beside(have: Collection[str], spellings: Spellings, stored: str, type_: str, taken: Collection[str]) -> Iterator[str]:
+def _beside(
+    have: Collection[str],
+    spellings: Spellings,
+    stored: str,
+    type_: str,
+    taken: Collection[str],
+    stored_name: Callable[[str], str],
+) -> Iterator[str]:
     """Yields the columns beside a column that may hold another type: the existing columns, then the name of a new column."""
     named = re.compile(rf"{re.escape(stored)}__({'|'.join(_KINDS)})(_\d+)?", re.IGNORECASE)
-    yield from sorted(name for name in have if named.fullmatch(name) and name.lower() not in taken)
+    short = {stored_name(f"{stored}__{kind}") for kind in _KINDS}
+    yield from sorted(name for name in have if (named.fullmatch(name) or name in short) and name.lower() not in taken)
     own = f"{stored}__{type_.partition('(')[0]}"
-    names = (own if number == 1 else f"{own}_{number}" for number in count(1))
+    names = (stored_name(own if number == 1 else f"{own}_{number}") for number in count(1))
     yield next(name for name in names if name.lower() not in taken and spellings.find(name) is None)
 
 
@@ -114,13 +126,17 @@ def _holds(found: Fit, place: str, have: str, want: str, alike: Callable[[str, s
 
 
 class Renamed(NamedTuple):
-    """A column of a table that is stored under another name than the source's."""
+    """A column of a table that is stored under another name than the source's; without a column, the table itself."""
 
     table: str
     column: str
     stored_as: str
 
     def __str__(self) -> str:
+        if not self.column:
+            return f"table {self.table} is stored as {self.stored_as}: its name is too long for the warehouse"
+        if is_short_form(self.stored_as, self.column):
+            return f"table {self.table}: column {self.column} is stored as {self.stored_as}: its name is too long"
         if self.column.lower() == self.stored_as.lower():
             return f"table {self.table}: column {self.column} is stored as {self.stored_as}: names are matched without case"
         return f"table {self.table}: {self.column} has a type that the column cannot hold, so it is stored in {self.stored_as}"
@@ -140,16 +156,16 @@ class RenamedColumns:
 
     def __init__(self, engine: Engine, dataset: str) -> None:
         self._engine, self._dataset = engine, dataset
+        self._control = ControlTable(engine, "renamed_columns", dataset, _RENAMED)
         self._known: set[Renamed] | None = None
 
     def create(self) -> None:
         """Creates the table if absent."""
-        columns = ", ".join(f"{self._engine.quote(name)} {self._engine.sql_type(type_)}" for name, type_ in _RENAMED.items())
-        self._engine.execute(f"CREATE TABLE IF NOT EXISTS {self._table} ({columns})")
+        self._control.create()
 
     def read(self) -> list[RenamedEntry]:
         """Returns all entries, by table and column. Writes nothing; empty if nothing was ever loaded."""
-        if "renamed_columns" not in self._engine.columns(CONTROL_SCHEMA):
+        if not self._control.exists():
             return []
         found = self._engine.execute(
             f'SELECT "table", "column", "stored_as", "item", "since" FROM {self._table} '  # noqa: S608
@@ -184,4 +200,4 @@ class RenamedColumns:
 
     @property
     def _table(self) -> str:
-        return self._engine.qualified(CONTROL_SCHEMA, "renamed_columns")
+        return self._control.qualified

@@ -15,7 +15,8 @@ from typing import Any, NamedTuple
 
 from manifest_platform.listing import BAD_TABLE, Listing, Retired
 from manifest_platform.releases import FORM, RELEASE
-from manifest_platform.warehouse.engines.engine import CONTROL_SCHEMA, Engine, Transaction
+from manifest_platform.warehouse.control_table import POSITION, ControlTable
+from manifest_platform.warehouse.engines.engine import Engine, Transaction
 from manifest_platform.warehouse.errors import Conflict, ConstraintViolated, LoadFailed, NewerControlTables
 from manifest_platform.warehouse.load import Full, Load
 from manifest_platform.warehouse.rules import Held, Move
@@ -26,7 +27,7 @@ _FENCE = {
     "feed": "string",
     "epoch": "bigint",
     "token": "bigint",
-    "applied": "string",
+    "applied": POSITION,
     "record": "string",
 }
 _RECORD = """coalesce("record", '')"""
@@ -37,7 +38,7 @@ _LEDGER = {
     "dataset": "string",
     "feed": "string",
     "item": "string",
-    "position": "string",
+    "position": POSITION,
     "epoch": "bigint",
     "token": "bigint",
     "record_id": "string",
@@ -60,6 +61,8 @@ class Fence:
 
     def __init__(self, engine: Engine, dataset: str) -> None:
         self._engine, self._dataset = engine, dataset
+        # Where the engine enforces the key, it prevents two first loads from creating two rows; nothing else relies on it.
+        self._control = ControlTable(engine, "fence", dataset, _FENCE | _VERSION | _RELEASE, ("dataset", "feed"))
 
     def create(self, feed: str) -> None:
         """Creates the table and the feed's row, if absent; upgrades those of an older release.
@@ -68,11 +71,8 @@ class Fence:
         """
         if self._forms().get(feed) == FORM:
             return
-        # Where the engine enforces the key, it prevents two first loads from creating two rows; nothing else relies on it.
-        self._engine.execute(
-            control_creation(self._engine, self._table, _FENCE | _VERSION | _RELEASE, ', PRIMARY KEY ("dataset", "feed")')
-        )
-        _add_columns(self._engine, "fence", {"record": "string", **_VERSION, **_RELEASE})
+        self._control.create()
+        self._control.add_columns("record", *_VERSION, *_RELEASE)
         if self.held(feed):
             self._engine.write(
                 f'UPDATE {self._table} SET "version" = ?, "release" = ? WHERE "dataset" = ? AND "feed" = ? '  # noqa: S608
@@ -91,7 +91,7 @@ class Fence:
 
     def _forms(self) -> dict[str, int]:
         """Returns the version of each feed's row, without rows of release 0.1.0. Raises NewerControlTables."""
-        if "version" not in self._engine.columns(CONTROL_SCHEMA).get("fence", ()):
+        if "version" not in (self._control.columns() or ()):
             return {}
         found = self._engine.execute(
             f'SELECT "feed", "version", "release" FROM {self._table} WHERE "dataset" = ? AND "version" IS NOT NULL',  # noqa: S608
@@ -123,18 +123,16 @@ class Fence:
 
     def records_of_all(self) -> dict[str, dict[str, str]]:
         """Returns the records that the rows of all datasets name, by dataset and feed. Writes nothing."""
-        columns = self._engine.columns(CONTROL_SCHEMA).get("fence")
-        if columns is None:
-            return {}
-        record = _RECORD if "record" in columns else "''"
         of_all: dict[str, dict[str, str]] = {}
-        for dataset, feed, name in self._engine.execute(f'SELECT "dataset", "feed", {record} FROM {self._table}'):  # noqa: S608
-            of_all.setdefault(dataset, {})[feed] = name
+        for table, columns in self._control.of_all().items():
+            record = _RECORD if "record" in columns else "''"
+            for dataset, feed, name in self._engine.execute(f'SELECT "dataset", "feed", {record} FROM {table}'):  # noqa: S608
+                of_all.setdefault(dataset, {})[feed] = name
         return of_all
 
     def newest_epoch(self) -> int:
         """Returns the newest epoch of any feed; 0 without a fence."""
-        if "fence" not in self._engine.columns(CONTROL_SCHEMA):
+        if not self._control.exists():
             return 0
         found = self._engine.execute(f'SELECT max("epoch") FROM {self._table} WHERE "dataset" = ?', (self._dataset,))  # noqa: S608
         return found[0][0] or 0
@@ -171,7 +169,7 @@ class Fence:
 
     @property
     def _table(self) -> str:
-        return self._engine.qualified(CONTROL_SCHEMA, "fence")
+        return self._control.qualified
 
 
 @dataclass(frozen=True)
@@ -195,6 +193,7 @@ class Ledger:
 
     def __init__(self, engine: Engine, dataset: str, transaction: Transaction | None = None) -> None:
         self._engine, self._dataset = engine, dataset
+        self._control = ControlTable(engine, "ledger", dataset, _LEDGER | _VERSION)
         self._query = transaction.rows if transaction else engine.execute
 
     def within(self, transaction: Transaction) -> Ledger:
@@ -203,8 +202,8 @@ class Ledger:
 
     def create(self) -> None:
         """Creates the table if absent; adds the columns that a table of an older release lacks."""
-        self._engine.execute(control_creation(self._engine, self._table, _LEDGER | _VERSION))
-        _add_columns(self._engine, "ledger", _VERSION)
+        self._control.create()
+        self._control.add_columns(*_VERSION)
 
     def entry(self, feed: str, item: str, since_epoch: int) -> LedgerEntry | None:
         """Returns the newest entry of an item in this epoch or later; None if there is none."""
@@ -217,7 +216,7 @@ class Ledger:
 
     def newest(self, feed: str, since_epoch: int, after: str) -> Iterator[LedgerEntry]:
         """Yields the newest entry of each item beyond a position, by position, read in pages."""
-        if "ledger" not in self._engine.columns(CONTROL_SCHEMA):
+        if not self._control.exists():
             return
         while page := self._page(feed, since_epoch, after):
             for entry in page:
@@ -235,14 +234,14 @@ class Ledger:
 
     def sums(self, feed: str, since_epoch: int) -> dict[str, int]:
         """Returns the sum of rows by table over everything applied that still serves, with one query."""
-        if "ledger" not in self._engine.columns(CONTROL_SCHEMA):
+        if not self._control.exists():
             return {}
         entries = self._engine.json_each('applied."rows"')
         found = self._engine.execute(
-            'SELECT entry."key", sum(CAST(entry."value" AS BIGINT)) FROM ('  # noqa: S608
+            f"SELECT {entries.key}, sum(CAST({entries.value} AS BIGINT)) FROM ("  # noqa: S608
             'SELECT "rows", row_number() OVER (PARTITION BY "position" ORDER BY "epoch" DESC, "applied_at" DESC) AS "nth" '
             f'FROM {self._table} WHERE "dataset" = ? AND "feed" = ? AND "epoch" >= ?) AS applied, '
-            f'{entries} AS entry WHERE applied."nth" = 1 GROUP BY entry."key"',
+            f'{entries.item} WHERE applied."nth" = 1 GROUP BY {entries.key}',
             (self._dataset, feed, since_epoch),
         )
         return {table: int(rows) for table, rows in found}
@@ -275,7 +274,7 @@ class Ledger:
 
     def of_record(self, record: str) -> LedgerEntry | None:
         """Returns the entry of the attempt with this record id; None if there is none. Writes nothing."""
-        if "ledger" not in self._engine.columns(CONTROL_SCHEMA):
+        if not self._control.exists():
             return None
         found = self._engine.execute(
             f'SELECT {_LEDGER_NAMES} FROM {self._table} WHERE "dataset" = ? AND "record_id" = ? LIMIT 1',  # noqa: S608
@@ -323,7 +322,7 @@ class Ledger:
 
     @property
     def _table(self) -> str:
-        return self._engine.qualified(CONTROL_SCHEMA, "ledger")
+        return self._control.qualified
 
 
 def _entry_of(load: Load, rows: dict[str, int], now: datetime) -> LedgerEntry:
@@ -370,11 +369,16 @@ class KnownTables:
 
     def __init__(self, engine: Engine, dataset: str) -> None:
         self._engine, self._dataset = engine, dataset
+        self._control = ControlTable(engine, "tables", dataset, _TABLES)
         self._known: frozenset[KnownTable] | None = None
 
     def create(self) -> None:
         """Creates the table if absent."""
-        self._engine.execute(control_creation(self._engine, self._table, _TABLES))
+        self._control.create()
+
+    def exists(self) -> bool:
+        """True if the table exists. Writes nothing."""
+        return self._control.exists()
 
     def read(self) -> frozenset[KnownTable]:
         """Returns all known tables, cached."""
@@ -411,7 +415,7 @@ class KnownTables:
 
     @property
     def _table(self) -> str:
-        return self._engine.qualified(CONTROL_SCHEMA, "tables")
+        return self._control.qualified
 
 
 class RetiredEntries:
@@ -419,14 +423,15 @@ class RetiredEntries:
 
     def __init__(self, engine: Engine, dataset: str) -> None:
         self._engine, self._dataset = engine, dataset
+        self._control = ControlTable(engine, "retired", dataset, _RETIRED)
 
     def create(self) -> None:
         """Creates the table if absent."""
-        self._engine.execute(control_creation(self._engine, self._table, _RETIRED))
+        self._control.create()
 
     def read(self) -> list[RetiredEntry]:
         """Returns all entries, by table and column. Writes nothing; empty if nothing was ever loaded."""
-        if "retired" not in self._engine.columns(CONTROL_SCHEMA):
+        if not self._control.exists():
             return []
         found = self._engine.execute(
             f'SELECT "table", "column", "item", "retired_at" FROM {self._table} WHERE "dataset" = ? '  # noqa: S608
@@ -465,7 +470,7 @@ class RetiredEntries:
 
     @property
     def _table(self) -> str:
-        return self._engine.qualified(CONTROL_SCHEMA, "retired")
+        return self._control.qualified
 
 
 def _caseless(one: Retired) -> Retired:
@@ -477,21 +482,6 @@ def _brought(listing: Listing) -> set[Retired]:
     """Returns the tables for which a listing has columns, and these columns, in comparison form."""
     columns = {_caseless(Retired(table.name, column.name)) for table in listing.tables for column in table.columns}
     return columns | {Retired(table.name) for table in listing.tables if table.columns}
-
-
-def control_creation(engine: Engine, table: str, columns: dict[str, str], key: str = "") -> str:
-    """Returns the statement that creates a control table if absent. `key`: text for a key clause."""
-    definitions = ", ".join(f"{engine.quote(name)} {engine.sql_type(type_)}" for name, type_ in columns.items())
-    return f"CREATE TABLE IF NOT EXISTS {table} ({definitions}{key})"
-
-
-def _add_columns(engine: Engine, table: str, columns: dict[str, str]) -> None:
-    """Adds the columns that a control table of an older release lacks."""
-    there = engine.columns(CONTROL_SCHEMA)[table]
-    for name, type_ in columns.items():
-        if name not in there:
-            place = engine.qualified(CONTROL_SCHEMA, table)
-            engine.execute(f"ALTER TABLE {place} ADD COLUMN {engine.quote(name)} {engine.sql_type(type_)}")
 
 
 def _quoted(column: str) -> str:

@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from manifest_platform.listing import families
-from manifest_platform.warehouse.control import control_creation
-from manifest_platform.warehouse.engines.engine import CONTROL_SCHEMA, Engine, Transaction
+from manifest_platform.warehouse.control_table import ControlTable
+from manifest_platform.warehouse.engines.engine import Engine, Transaction
 from manifest_platform.warehouse.errors import Conflict, ConstraintViolated, OtherFamily
 from manifest_platform.warehouse.load import Load
 
@@ -26,12 +26,13 @@ class Families:
 
     def __init__(self, engine: Engine, dataset: str) -> None:
         self._engine, self._dataset = engine, dataset
+        # Where the engine enforces the key, two first loads cannot give a table two families; elsewhere the next load finds it.
+        self._control = ControlTable(engine, "families", dataset, _FAMILIES, ("dataset", "table"))
         self._known: frozenset[tuple[str, str]] | None = None
 
     def create(self) -> None:
         """Creates the table if absent."""
-        # Where the engine enforces the key, two first loads cannot give a table two families; elsewhere the next load finds it.
-        self._engine.execute(control_creation(self._engine, self._table, _FAMILIES, ', PRIMARY KEY ("dataset", "table")'))
+        self._control.create()
 
     def check(self, load: Load) -> None:
         """Raises OtherFamily if a table of a load has rows of another family, by the cached families."""
@@ -74,4 +75,4 @@ class Families:
 
     @property
     def _table(self) -> str:
-        return self._engine.qualified(CONTROL_SCHEMA, "families")
+        return self._control.qualified

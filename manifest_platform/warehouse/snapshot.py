@@ -12,10 +12,10 @@ from collections.abc import Collection, Mapping
 from contextlib import suppress
 from datetime import datetime
 
-from manifest_platform.column_names import spelled
 from manifest_platform.listing import Listing
 from manifest_platform.warehouse.engines.engine import Engine, Transaction, refuse_but_rename
 from manifest_platform.warehouse.errors import Conflict, CountMismatch, LoadFailed, WarehouseError
+from manifest_platform.warehouse.names import with_ending
 from manifest_platform.warehouse.tables import Staged, Tables, check_written, stored_columns
 
 
@@ -40,11 +40,10 @@ class Shadows:
 
     def build(self, listing: Listing, staged: Mapping[str, Staged], emptied: Collection[str], now: datetime) -> None:
         """Creates and fills a shadow table for each replaced table, and an empty shadow table for each emptied table."""
-        have = self._tables.columns()
         for table in listing.tables:
             if table.mode == "replace":
-                old, new = have.get(table.name, {}), stored_columns(table)
-                stored = spelled(old, new)
+                old, new = self._tables.columns_of(table.name) or {}, stored_columns(table)
+                stored = self._tables.spelled(old, new)
                 # The snapshot's types are used: none of the old values, which may have other types, stays.
                 self._create(table.name, {**old, **{stored[name]: type_ for name, type_ in new.items()}})
                 if one := staged.get(table.name):
@@ -52,11 +51,16 @@ class Shadows:
                     self._rows[table.name] = self._engine.write(statement, parameters)
                     check_written(listing.item, one, self._rows[table.name])
         for name in emptied:
-            if name in have:
-                self._create(name, have[name])
-        self._replaced = [name for name in self._built if name in have]
+            if columns := self._tables.columns_of(name):
+                self._create(name, columns)
+        self._replaced = [name for name in self._built if self._tables.columns_of(name) is not None]
         attached = self._engine.attached(self._tables.schema) if self._replaced else {}
-        self._kept = {name: f"because it has {', '.join(attached[name])}" for name in self._replaced if name in attached}
+        stored_name = self._engine.stored_name
+        self._kept = {
+            name: f"because it has {', '.join(attached[stored_name(name)])}"
+            for name in self._replaced
+            if stored_name(name) in attached
+        }
 
     def _create(self, name: str, columns: dict[str, str]) -> None:
         self._engine.execute(self._tables.creation(self._shadow(name), columns))
@@ -111,7 +115,7 @@ class Shadows:
                     self._engine.execute(f"DROP TABLE IF EXISTS {self._tables.qualified(left)}")
 
     def _shadow(self, name: str) -> str:
-        return f"{name}__mp_shadow_{self._suffix}"
+        return with_ending(name, f"__mp_shadow_{self._suffix}", self._engine.longest_name)
 
     def _old(self, name: str) -> str:
-        return f"{name}__mp_old_{self._suffix}"
+        return with_ending(name, f"__mp_old_{self._suffix}", self._engine.longest_name)

@@ -72,6 +72,10 @@ class Tables:
             self.known = {name: found for name, found in self._engine.columns(self.schema).items() if not is_passing(name)}
         return self.known
 
+    def columns_of(self, name: str) -> dict[str, str] | None:
+        """Returns the columns of the table with a listing's name; None if it does not exist. Cached."""
+        return self.columns().get(self._engine.stored_name(name))
+
     def counts(self, names: Sequence[str]) -> dict[str, int]:
         """Returns the number of rows of each table, with one query."""
         each = (f"SELECT {place}, count(*) FROM {self.qualified(name)}" for place, name in enumerate(names))  # noqa: S608
@@ -92,14 +96,19 @@ class Tables:
         """Returns the DDL that a load needs. Raises IncompatibleChange before anything is changed."""
         room = Room()
         for table in load.listing.tables:
-            wanted, have = stored_columns(table), self.columns().get(table.name)
+            wanted, have = stored_columns(table), self.columns_of(table.name)
+            stored = self._engine.stored_name(table.name)
+            if table.mode != "delete" and stored != table.name:
+                room.renamed.append(Renamed(table.name, "", stored))
             if table.mode == "replace":
-                pairs = spelled(have or {}, wanted).items()
+                pairs = self.spelled(have or {}, wanted).items()
                 room.renamed += [Renamed(table.name, name, stored) for name, stored in pairs if name != stored]
             if table.mode not in ("append", "merge"):
                 continue  # deletes are not stored, and a snapshot creates its own tables
             if have is None:
                 room.changes.append(partial(self._engine.execute, self.creation(table.name, wanted)))
+                pairs = self.spelled({}, wanted).items()
+                room.renamed += [Renamed(table.name, name, stored) for name, stored in pairs if name != stored]
                 continue
             # A snapshot does not replace tables that it merges into, so a full load could not resolve a changed type.
             beside = load.splits_types if table.mode == "append" else load.full is not None
@@ -128,7 +137,7 @@ class Tables:
             self.forget()
 
     def _fit(self, name: str, wanted: Mapping[str, str], beside: bool = False, key: Sequence[str] = ()) -> Fit:
-        return fit(self.columns().get(name, {}), wanted, self._alike, beside, key)
+        return fit(self.columns_of(name) or {}, wanted, self._alike, beside, key, self._engine.stored_name)
 
     def _alike(self, one: str, other: str) -> bool:
         return self._engine.sql_type(one) == self._engine.sql_type(other)
@@ -217,9 +226,10 @@ class Tables:
 
     def delete(self, transaction: Transaction, staged: Staged, target: str) -> None:
         """Deletes the rows of a table that have the key of a staged row."""
-        quote, have = self._engine.quote, self.columns().get(target, {})
+        quote, have = self._engine.quote, self.columns_of(target) or {}
         same = " AND ".join(
-            f"{_STAGED}.{quote(name)} = {quote(target)}.{quote(matched(have, name) or name)}" for name in staged.table.key
+            f"{_STAGED}.{quote(name)} = {quote(target)}.{quote(matched(have, self._engine.stored_name(name)) or name)}"
+            for name in staged.table.key
         )
         transaction.write(
             f"DELETE FROM {self.qualified(target)} WHERE EXISTS "  # noqa: S608
@@ -276,6 +286,12 @@ class Tables:
         return f"{into} {staged.selecting} {selected} FROM {staged.staging.sql}", parameters
 
     # Names
+
+    def spelled(self, have: Mapping[str, str], wanted: Mapping[str, str]) -> dict[str, str]:
+        """Returns the stored name of each of a listing's columns in a table that has these columns."""
+        short = {name: self._engine.stored_name(name) for name in wanted}
+        stored = spelled(have, short.values())
+        return {name: stored[short[name]] for name in wanted}
 
     def qualified(self, name: str) -> str:
         """Returns the quoted name of a table in the schema."""

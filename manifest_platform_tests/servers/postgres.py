@@ -1,6 +1,7 @@
 """A real PostgreSQL for tests: one server for the session, its data in a temporary directory, reached by a Unix socket.
 
-Use the fixture `postgres`: the URL of a fresh, empty schema, one for each test.
+Use the fixture `postgres`: the URL of a fresh, empty schema, one for each test. Use `database` for a whole database: a
+warehouse makes schemas of its own.
 """
 
 from __future__ import annotations
@@ -26,7 +27,11 @@ class Postgres:
     @property
     def url(self) -> str:
         """The server's URL, as SQLAlchemy reads it: it ends in a query string."""
-        return f"postgresql://postgres@/postgres?host={self.socket_folder}"
+        return self.database("postgres")
+
+    def database(self, name: str, user: str = "postgres") -> str:
+        """The URL of a database."""
+        return f"postgresql://{user}@/{name}?host={self.socket_folder}"
 
 
 @contextmanager
@@ -60,3 +65,15 @@ def postgres(postgres_server: Postgres) -> str:
     with closing(psycopg.connect(postgres_server.url, autocommit=True)) as connection:
         connection.execute(SQL("CREATE SCHEMA {}").format(Identifier(schema)))
     return f"{postgres_server.url}&options=-csearch_path%3D{schema}"
+
+
+@pytest.fixture
+def database(postgres_server: Postgres) -> Iterator[str]:
+    """The URL of a fresh database, which is dropped after the test."""
+    import psycopg
+
+    name = f"warehouse_{uuid.uuid4().hex[:12]}"
+    with closing(psycopg.connect(postgres_server.url, autocommit=True)) as connection:
+        connection.execute(f"CREATE DATABASE {name}".encode())
+        yield postgres_server.database(name)
+        connection.execute(f"DROP DATABASE {name} WITH (FORCE)".encode())

@@ -20,6 +20,7 @@ from manifest_platform.deployments import PRODUCTION
 from manifest_platform.listing import Table
 from manifest_platform.settings import PluginSettings, Settings
 from manifest_platform.warehouse.errors import LoadFailed, Unavailable, Unclear
+from manifest_platform.warehouse.names import shortened
 
 CONTROL_SCHEMA = "manifest_platform"
 """The schema of the platform's own tables in every warehouse: ledger, fence, and facts about the data tables."""
@@ -90,15 +91,32 @@ class Staging:
     parts: tuple[Staging, ...] = ()
 
 
+@dataclass(frozen=True)
+class JsonEntries:
+    """The entries of a JSON object as SQL text: the item to write in FROM after a comma, and the texts of key and value."""
+
+    item: str
+    key: str
+    value: str
+
+
 class Engine(ABC):
     """A database engine, with its own connection that opens at first use. Not thread-safe.
 
-    Statements mark values with `?`. Every method that reaches the engine raises Unavailable, Conflict or LoadFailed. Outside of
-    `begin` and `commit`, each statement commits by itself. `patience`: the seconds to wait for a lock or a conflicting
-    transaction.
+    Statements mark values with `?` (see `marks` for drivers with other marks). Values are None, booleans, integers, texts, and
+    times in UTC without a zone, which are those of the logical type `timestamp`. Every method that reaches the engine raises
+    Unavailable, Conflict or LoadFailed. A statement that creates what another session creates at the same time raises Conflict,
+    with and without IF NOT EXISTS. Outside of `begin` and `commit`, each statement commits by itself. `patience`: the seconds
+    to wait for a lock or a conflicting transaction.
     """
 
     patience: float = 10.0
+    locks_tables: ClassVar[bool] = False
+    """True if a transaction that writes one row locks the whole table. Each dataset then has control tables of its own."""
+    swaps_names: ClassVar[bool] = True
+    """True if a snapshot's tables replace the old tables by renaming; False if the rows are replaced in the transaction."""
+    longest_name: ClassVar[int | None] = None
+    """Most bytes of a table's or column's name; None for no limit. `quote` shortens longer names."""
 
     @abstractmethod
     def execute(self, sql: str, parameters: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
@@ -118,7 +136,7 @@ class Engine(ABC):
         """
 
     def begin(self) -> None:
-        """Begins a transaction whose concurrent writes of one row conflict (snapshot isolation or stronger)."""
+        """Begins a transaction. If another has written a row, an UPDATE of it conflicts, or waits and sees the new values."""
         self.execute("BEGIN")
 
     def commit(self) -> None:
@@ -176,12 +194,21 @@ class Engine(ABC):
         """Returns the statement that renames a table in its schema; both names are quoted already. It must not commit."""
         return f"ALTER TABLE {table} RENAME TO {name}"
 
-    def json_each(self, column: str) -> str:
-        """Returns the FROM item for the entries of a JSON object, as `key` and `value`. `column`: its qualified text column.
+    def create_schema(self, schema: str) -> None:
+        """Creates a schema if absent. Override it if the statement needs a privilege even for a schema that exists."""
+        self.execute(self.schema_creation(schema))
 
-        PostgreSQL has `json_each_text`, which needs a cast of the text.
-        """
-        return f"json_each({column})"
+    def position_type(self) -> str:
+        """Returns the type of text columns that compare bytewise, whatever the database's collation is."""
+        return self.sql_type("string")
+
+    def json_each(self, column: str) -> JsonEntries:
+        """Returns the entries of the JSON object in a text column. `column`: its qualified name, in a table before it."""
+        return JsonEntries(f"json_each({column}) AS entry", 'entry."key"', 'entry."value"')
+
+    def grants(self, schemas: Sequence[str], role: str) -> list[str]:
+        """Returns the statements that give a role the least privileges for datasets in these schemas; empty without roles."""
+        return []
 
     def exists(self) -> bool:
         """True if the database exists. Methods that only read ask this first, because connecting may create it."""
@@ -217,9 +244,13 @@ class Engine(ABC):
     def unstage(self, staging: Staging) -> None:
         """Removes what `stage` created. Never raises."""
 
+    def stored_name(self, name: str) -> str:
+        """Returns the name of a table or column in the warehouse: a shorter name if the engine would cut it."""
+        return shortened(name, self.longest_name)
+
     def quote(self, name: str) -> str:
-        """Returns an identifier as SQL text."""
-        return '"' + name.replace('"', '""') + '"'
+        """Returns an identifier as SQL text, as it is stored."""
+        return '"' + self.stored_name(name).replace('"', '""') + '"'
 
 
 # Guards for statements between BEGIN and COMMIT

@@ -1,0 +1,61 @@
+"""A control table as one dataset sees it: its name in the warehouse, its columns, and its creation."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from manifest_platform.warehouse.engines.engine import CONTROL_SCHEMA, Engine
+
+POSITION = "position"
+"""The type of a column of positions in their feed: text that compares bytewise on every engine."""
+
+
+class ControlTable:
+    """A table of the schema `manifest_platform`.
+
+    All datasets share it, unless the engine locks a whole table for a row that a transaction writes: datasets would then wait
+    for each other, so each has a table of its own there.
+    """
+
+    def __init__(self, engine: Engine, table: str, dataset: str, columns: Mapping[str, str], key: tuple[str, ...] = ()) -> None:
+        self._engine, self._columns, self._key, self._shared_name = engine, columns, key, table
+        self.name = engine.stored_name(f"{table}__{dataset}" if engine.locks_tables else table)
+
+    @property
+    def qualified(self) -> str:
+        """The table's quoted name with its schema."""
+        return self._engine.qualified(CONTROL_SCHEMA, self.name)
+
+    def exists(self) -> bool:
+        """True if the table exists. Writes nothing."""
+        return self.columns() is not None
+
+    def columns(self) -> Mapping[str, str] | None:
+        """Returns the table's columns in the warehouse, with their types; None if the table does not exist. Writes nothing."""
+        return self._engine.columns(CONTROL_SCHEMA).get(self.name)
+
+    def of_all(self) -> dict[str, dict[str, str]]:
+        """Returns the columns of the tables of all datasets, by the tables' qualified names. Writes nothing."""
+        tables = self._engine.columns(CONTROL_SCHEMA).items()
+        return {
+            self._engine.qualified(CONTROL_SCHEMA, name): columns
+            for name, columns in tables
+            if name == self.name or (self._engine.locks_tables and name.startswith(f"{self._shared_name}__"))
+        }
+
+    def create(self) -> None:
+        """Creates the table if absent. Raises Conflict if another worker does so at the same time."""
+        definitions = ", ".join(f"{self._engine.quote(name)} {self._sql_type(type_)}" for name, type_ in self._columns.items())
+        key = f", PRIMARY KEY ({', '.join(map(self._engine.quote, self._key))})" if self._key else ""
+        self._engine.execute(f"CREATE TABLE IF NOT EXISTS {self.qualified} ({definitions}{key})")
+
+    def add_columns(self, *names: str) -> None:
+        """Adds those of these columns that the table of an older release lacks."""
+        there = self.columns() or {}
+        for name in names:
+            if name not in there:
+                type_ = self._sql_type(self._columns[name])
+                self._engine.execute(f"ALTER TABLE {self.qualified} ADD COLUMN {self._engine.quote(name)} {type_}")
+
+    def _sql_type(self, type_: str) -> str:
+        return self._engine.position_type() if type_ == POSITION else self._engine.sql_type(type_)

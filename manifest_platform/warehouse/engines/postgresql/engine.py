@@ -1,0 +1,264 @@
+"""The PostgreSQL engine: a server that several processes load and read at the same time."""
+
+from __future__ import annotations
+
+import re
+import uuid
+from collections.abc import Callable, Generator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, ClassVar
+from urllib.parse import parse_qsl, urlsplit
+
+from manifest_platform.listing import Table
+from manifest_platform.warehouse.engines.engine import Engine, JsonEntries, Staging
+from manifest_platform.warehouse.engines.marks import translated as with_marks
+from manifest_platform.warehouse.engines.postgresql import staging as copying
+from manifest_platform.warehouse.engines.postgresql.catalog import ATTACHED, COLUMNS
+from manifest_platform.warehouse.engines.postgresql.errors import translated
+from manifest_platform.warehouse.errors import Conflict, ConstraintViolated, WarehouseError
+
+if TYPE_CHECKING:
+    import psycopg
+
+_SQL_TYPES = {
+    "boolean": "boolean",
+    "integer": "integer",
+    "bigint": "bigint",
+    "double": "double precision",
+    "timestamp": "timestamp without time zone",
+    "date": "date",
+    "json": "text",  # the type json would refuse what other parsers accept
+    "string": "text",
+}
+_LOGICAL_TYPES = {sql: logical for logical, sql in _SQL_TYPES.items()} | {"character varying": "string", "text": "string"}
+_EXPLAINS = re.compile(r"\s*(EXPLAIN|SHOW)\b", re.IGNORECASE)
+
+
+@dataclass(frozen=True)
+class Address:
+    """The place of a database, and what a connection to it needs. `place`: the database, for people."""
+
+    url: str
+    place: str
+    password: Callable[[], str | None]
+    statement_timeout_seconds: float | None = None
+
+
+class PostgreSQL(Engine):
+    """A PostgreSQL database.
+
+    Its transactions are READ COMMITTED: a load's first write is that of the fence's row. A second load waits there for the
+    first, then finds that its condition no longer holds.
+    """
+
+    longest_name: ClassVar[int | None] = 63
+    swaps_names: ClassVar[bool] = False
+
+    def __init__(self, address: Address, patience: float = Engine.patience, read_only: bool = False) -> None:
+        self.address, self.patience, self.read_only = address, patience, read_only
+        self._connection: psycopg.Connection[Any] | None = None
+
+    def execute(self, sql: str, parameters: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
+        """Runs one statement and returns its rows."""
+        cursor = self._run(sql, parameters)
+        return cursor.fetchall() if cursor.description else []
+
+    def write(self, sql: str, parameters: Sequence[Any] = ()) -> int:
+        """Runs one INSERT, UPDATE, DELETE or COPY and returns the number of rows that it wrote."""
+        return self._run(sql, parameters).rowcount
+
+    def _run(self, sql: str, parameters: Sequence[Any]) -> psycopg.Cursor[Any]:
+        cursor = self.connection().cursor()
+        with self._errors(sql):
+            cursor.execute(with_marks(sql, "dollar").encode(), list(parameters) or None)
+        return cursor
+
+    @contextmanager
+    def _errors(self, sql: str) -> Generator[None]:
+        """Translates PostgreSQL's errors. Drops a connection that is broken."""
+        import psycopg
+
+        try:
+            yield
+        except psycopg.Error as error:
+            found = translated(error, self.address.place, sql)
+            if self._connection is not None and self._connection.closed:
+                self.close()
+            raise found from error
+
+    def query(self, sql: str, schema: str | None = None, most: int | None = None) -> tuple[list[str], list[tuple[Any, ...]]]:
+        """Runs a person's query in a transaction that only reads, and returns its column names and its rows.
+
+        A cursor takes a single SELECT, VALUES, TABLE or WITH and nothing else; EXPLAIN and SHOW run as they are.
+        """
+        text = sql.strip().removesuffix(";")
+        direct = _EXPLAINS.match(text)
+        try:
+            self.execute("BEGIN READ ONLY")
+            self.execute(f"SET LOCAL search_path = {self.quote(schema or 'public')}")
+            cursor = self.connection().cursor()
+            with self._errors(sql):
+                if direct:
+                    cursor.execute(text.encode(), binary=True)  # binary, because only that protocol takes a single statement
+                else:
+                    cursor.execute(f"DECLARE asked NO SCROLL CURSOR FOR {text}".encode(), binary=True)
+                    cursor.execute(b"FETCH ALL FROM asked" if most is None else f"FETCH {int(most)} FROM asked".encode())
+                rows = cursor.fetchall()
+            return [column.name for column in cursor.description or ()], rows[:most]
+        finally:
+            self.rollback()
+
+    def begin(self) -> None:
+        """Begins a transaction that sees what others commit, statement by statement."""
+        self.execute("BEGIN ISOLATION LEVEL READ COMMITTED")
+
+    def commit(self) -> None:
+        """Commits durably. Raises Conflict or ConstraintViolated if the server certainly rolled back, otherwise Unclear."""
+        import psycopg
+
+        status = None if self._connection is None else self._connection.info.transaction_status
+        if status is not psycopg.pq.TransactionStatus.INTRANS:
+            self.rollback()
+            raise Conflict(f"{self.address.place}: the transaction ended before its COMMIT, and was rolled back")
+        try:
+            super().commit()
+        except Exception as error:
+            if isinstance(error.__cause__, ConstraintViolated):  # a deferred constraint: the server has answered
+                raise error.__cause__ from error
+            raise
+
+    def rollback(self) -> None:
+        """Rolls back the open transaction, if there is one."""
+        import psycopg
+
+        if self._connection is None:
+            return
+        try:
+            if self._connection.info.transaction_status is not psycopg.pq.TransactionStatus.IDLE:
+                self._connection.execute(b"ROLLBACK")
+        except psycopg.Error:
+            self.close()
+
+    def interrupt(self) -> None:
+        """Makes the running statement fail, if there is one."""
+        import psycopg
+
+        if (connection := self._connection) is not None:
+            with suppress(psycopg.Error):
+                connection.cancel_safe(timeout=5)
+
+    def close(self) -> None:
+        """Closes the connection; temporary tables go with it."""
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            connection.close()
+
+    def qualified(self, schema: str, table: str | None = None) -> str:
+        """Returns the quoted name of a schema, or of a table in it."""
+        return ".".join(self.quote(part) for part in (schema, table) if part is not None)
+
+    def sql_type(self, logical: str) -> str:
+        """Returns PostgreSQL's name of the type. Texts have no length."""
+        if decimal := re.fullmatch(r"decimal\((\d+),(\d+)\)", logical):
+            return f"numeric({decimal[1]},{decimal[2]})"
+        return _SQL_TYPES.get(re.sub(r"^string\(\d+\)$", "string", logical), logical)
+
+    def position_type(self) -> str:
+        """Returns text with the collation that compares bytewise, because the database's may compare as a dictionary does."""
+        return 'text COLLATE "C"'
+
+    def columns(self, schema: str) -> dict[str, dict[str, str]]:
+        """Returns the columns of a schema's tables, with one query of the catalog."""
+        found: dict[str, dict[str, str]] = {}
+        for table, column, sql_type in self.execute(COLUMNS, (self.stored_name(schema),)):
+            found.setdefault(table, {})[column] = logical_type(sql_type)
+        return found
+
+    def create_schema(self, schema: str) -> None:
+        """Creates a schema if absent. The statement alone needs a privilege of the database even if the schema exists."""
+        if not self.execute("SELECT 1 FROM pg_catalog.pg_namespace WHERE nspname = ?", (self.stored_name(schema),)):
+            super().create_schema(schema)
+
+    def widen(self, table: str, column: str, sql_type: str) -> None:
+        """Gives a column a wider type."""
+        self.execute(f"ALTER TABLE {table} ALTER COLUMN {column} TYPE {sql_type}")
+
+    def attached(self, schema: str) -> dict[str, list[str]]:
+        """Returns indexes, constraints, views, grants, comments, defaults, triggers and policies of a schema's tables."""
+        found: dict[str, list[str]] = {}
+        for table, what in self.execute(ATTACHED, (self.stored_name(schema),)):
+            found.setdefault(table, []).append(what)
+        return found
+
+    def json_each(self, column: str) -> JsonEntries:
+        """Returns the entries of the JSON object in a text column."""
+        return JsonEntries(f"json_each_text(CAST({column} AS json)) AS entry", "entry.key", "entry.value")
+
+    def stage(self, table: Table, uris: list[str]) -> Staging:
+        """Copies the rows of the objects to a temporary table of this session, batch by batch."""
+        name = f'pg_temp."mp_{uuid.uuid4().hex}"'
+        columns = ", ".join(f"{self.quote(column.name)} {self.sql_type(column.type)}" for column in table.columns)
+        self.execute(f"CREATE TEMPORARY TABLE {name.removeprefix('pg_temp.')} ({columns})")
+        staging = Staging(name)
+        try:
+            copy = f"COPY {name} FROM STDIN (FORMAT csv)"
+            with self._errors(copy), self.connection().cursor().copy(copy.encode()) as into:
+                for batch in copying.batches(table, uris):
+                    into.write(copying.as_csv(batch))
+        except BaseException:
+            self.unstage(staging)
+            raise
+        return staging
+
+    def unstage(self, staging: Staging) -> None:
+        """Drops the temporary table, if the session that has it still exists."""
+        if self._connection is not None:
+            with suppress(WarehouseError):
+                self.execute(f"DROP TABLE IF EXISTS {staging.sql}")
+
+    def connection(self) -> psycopg.Connection[Any]:
+        """Returns psycopg's own connection. Raises Unavailable if the server cannot be reached."""
+        if self._connection is None:
+            self._connection = self._connect()
+        return self._connection
+
+    def _connect(self) -> psycopg.Connection[Any]:
+        import psycopg
+
+        with self._errors("connect"):
+            connection = psycopg.connect(self.address.url, autocommit=True, **self._options())
+        connection.prepare_threshold = None
+        connection.cursor_factory = psycopg.RawCursor
+        with self._errors("SET"):
+            connection.execute(f"SET lock_timeout = {max(1, round(self.patience * 1000))}".encode())
+            connection.execute(b"SET TimeZone = 'UTC'")
+            if self.read_only:
+                connection.execute(b"SET default_transaction_read_only = on")
+            if seconds := self.address.statement_timeout_seconds:
+                connection.execute(f"SET statement_timeout = {max(1, round(seconds * 1000))}".encode())
+        return connection
+
+    def _options(self) -> dict[str, Any]:
+        """The parameters of the connection that the URL leaves open."""
+        parts = urlsplit(self.address.url)
+        given = dict(parse_qsl(parts.query))
+        host = given.get("host") or parts.netloc.rpartition("@")[2]
+        options: dict[str, Any] = {
+            "application_name": "manifest-platform",
+            "connect_timeout": max(2, round(self.patience)),
+            "keepalives_idle": 30,
+            "keepalives_interval": 10,
+            "keepalives_count": 3,
+            "client_encoding": "UTF8",
+        }
+        if host and not host.startswith(("/", "@", "%2F", "%2f")):
+            options |= {"sslmode": "verify-full", **({} if "sslmode" in given else {"sslrootcert": "system"})}
+        return {name: value for name, value in options.items() if name not in given} | {"password": self.address.password()}
+
+
+def logical_type(sql_type: str) -> str:
+    """Returns the logical type of one of PostgreSQL's; an unknown type unchanged."""
+    if sized := re.fullmatch(r"(?:numeric|character varying)(\(.+\))", sql_type):
+        return ("decimal" if sql_type.startswith("numeric") else "string") + sized[1]
+    return _LOGICAL_TYPES.get(sql_type, sql_type)
