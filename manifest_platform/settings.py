@@ -101,9 +101,10 @@ class PluginSettings:
 
 
 class KindSettings(PluginSettings):
-    """Annotates a field that holds one of several models, or None. The value's `kind` names the model."""
+    """Annotates a field that holds one of several models; the value's `kind` names the model. `optional`: allows None, too."""
 
-    def __init__(self, *models: type[Settings]) -> None:
+    def __init__(self, *models: type[Settings], optional: bool = True) -> None:
+        self.optional = optional
         self.models = {get_args(model.model_fields["kind"].annotation)[0]: model for model in models}
 
     def settings_of(self, value: Any) -> type[Settings]:
@@ -111,7 +112,7 @@ class KindSettings(PluginSettings):
         return self.models[value["kind"]]
 
     def _validated(self, value: Any, info: ValidationInfo) -> Settings | None:
-        if value is None or isinstance(value, Settings):
+        if (value is None and self.optional) or isinstance(value, Settings):
             return value
         if not isinstance(value, dict):
             raise ValueError(f"allowed: keys and their values, with kind as one of {', '.join(self.models)}")
@@ -126,9 +127,9 @@ class KindSettings(PluginSettings):
         return self.models[kind].model_validate(value, context=info.context)
 
     def __get_pydantic_json_schema__(self, _schema: core_schema.CoreSchema, handler: GetJsonSchemaHandler) -> dict[str, Any]:
-        """The schema of any of the models, or null."""
+        """The schema of any of the models, or null if that is allowed."""
         models = [handler(model.__pydantic_core_schema__) for model in self.models.values()]
-        return {"anyOf": [*models, {"type": "null"}]}
+        return {"anyOf": [*models, *([{"type": "null"}] if self.optional else [])]}
 
 
 # Places

@@ -9,6 +9,7 @@ from enum import StrEnum
 from manifest_platform.listing import Listing, Table
 from manifest_platform.manifest import Failure, ItemKey, Landed
 from manifest_platform.remedies import Remedy
+from manifest_platform.warehouse.checks import Checked
 
 
 @dataclass(frozen=True)
@@ -94,7 +95,8 @@ class Shredded:
 class Loaded:
     """An item is in the warehouse. `lag_seconds`: from its discovery to the COMMIT. `already`: it was loaded before.
 
-    `tables`: those of its listing; empty if it was loaded before. `epoch`: of its rows. `told`: notes on the load.
+    `tables`: those of its listing; empty if it was loaded before. `epoch`: of its rows. `told`: notes on the load. `checks`:
+    the outcomes of its checks.
     """
 
     key: ItemKey
@@ -108,6 +110,7 @@ class Loaded:
     tables: tuple[Table, ...] = ()
     epoch: int = 1
     told: tuple[str, ...] = ()
+    checks: tuple[Checked, ...] = ()
 
     @property
     def row_count(self) -> int:

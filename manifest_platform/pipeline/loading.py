@@ -17,6 +17,7 @@ import traceback
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
+from typing import Any
 
 from manifest_platform.listing import Listing, Table
 from manifest_platform.manifest import (
@@ -61,9 +62,11 @@ from manifest_platform.pipeline.shredding import OutputGone, listing_of, shredde
 from manifest_platform.remedies import Action, Remedy
 from manifest_platform.sources.source import LOAD
 from manifest_platform.warehouse.apply import AlreadyApplied, Applied, Full, LedgerEntry, Load, other_content
+from manifest_platform.warehouse.checks import Checked, CheckSettings
 from manifest_platform.warehouse.errors import (
     Behind,
     CannotLoad,
+    CheckInvalid,
     Fenced,
     ManifestBehind,
     NeedsConsent,
@@ -85,6 +88,7 @@ class Declared:
 
     `feeds`: the steps of each feed. `keeps`: tables that no snapshot empties. `splits_types`: feeds in which values of another
     type go to a second column. `limits`: what a snapshot may do without consent. `load`: the key of the application that loads.
+    `checks`: assertions on every load.
     """
 
     feeds: Mapping[str, tuple[Step, ...]]
@@ -92,6 +96,7 @@ class Declared:
     splits_types: frozenset[str] = frozenset()
     limits: Limits | None = None
     load: str = LOAD
+    checks: tuple[CheckSettings, ...] = ()
 
     @classmethod
     def by(cls, pipeline: Pipeline) -> Declared:
@@ -102,6 +107,7 @@ class Declared:
             pipeline.source.splits_types,
             pipeline.source.limits,
             pipeline.load.key,
+            pipeline.dataset.load.checks,
         )
 
     def step(self, feed: str) -> Step:
@@ -178,13 +184,13 @@ def loading(declared: Declared, ready: Ready, listing: Listing | OutputGone) -> 
         raise
     except CannotLoad as error:
         return (yield from _failed(claim, Failure.of(error, traceback.format_exc())))
-    except (Unbelieved, NewerControlTables) as error:
-        yield from ask(PutBack(claim, str(error)))  # not the item's fault: the warehouse as a whole has changed
+    except (CheckInvalid, NewerControlTables, Unbelieved) as error:
+        yield from ask(PutBack(claim, str(error)))  # not the item's fault: the configuration or the whole warehouse is wrong
         raise
-    told = () if isinstance(applied, AlreadyApplied) else applied.told
-    yield from ask(Complete(claim, loaded_payload(applied.entry, listing.bytes, told), applied.entry.record_id))
+    told, checks = ((), ()) if isinstance(applied, AlreadyApplied) else (applied.told, applied.checks)
+    yield from ask(Complete(claim, loaded_payload(applied.entry, listing.bytes, told, checks), applied.entry.record_id))
     already = isinstance(applied, AlreadyApplied)
-    return _loaded(ready.item, applied.entry, listing.bytes, already, listing.tables, told)
+    return _loaded(ready.item, applied.entry, listing.bytes, already, listing.tables, told, checks)
 
 
 def settling(declared: Declared, abandoned: Abandoned) -> Program[Loaded | None]:
@@ -260,6 +266,7 @@ def _order(declared: Declared, ready: Ready, claim: Claim, listing: Listing) -> 
         snapshots=declared.snapshots_of(key.feed),
         overlaps=_overlap(ready, claim.step),
         splits_types=key.feed in declared.splits_types,
+        checks=tuple(check for check in declared.checks if check.feed in (None, key.feed)),
     )
 
 
@@ -294,16 +301,23 @@ def consenting(consent: str, item: str) -> Remedy:
     return Remedy(Action.ALLOW_EMPTY if consent == EMPTY else Action.ALLOW_SHRINK, item=item)
 
 
-def loaded_payload(entry: LedgerEntry, bytes_loaded: int, told: Sequence[str] = ()) -> Payload:
+def loaded_payload(entry: LedgerEntry, bytes_loaded: int, told: Sequence[str] = (), checks: Sequence[Checked] = ()) -> Payload:
     """Returns the payload of a load's Processed record, from the ledger's entry. `told`: notes on the load."""
     applied_at = entry.applied_at.isoformat()
-    data = {"rows": entry.rows, "bytes": bytes_loaded, "late": entry.late, "applied_at": applied_at}
-    return Payload(OUTPUT, {**data, "told": list(told)} if told else data)
+    data: dict[str, Any] = {"rows": entry.rows, "bytes": bytes_loaded, "late": entry.late, "applied_at": applied_at}
+    data |= {"told": list(told)} if told else {}
+    return Payload(OUTPUT, data | ({"checks": [one.document() for one in checks]} if checks else {}))
 
 
 def _loaded(
-    item: Item, entry: LedgerEntry, bytes_loaded: int, already: bool, tables: tuple[Table, ...] = (), told: tuple[str, ...] = ()
+    item: Item,
+    entry: LedgerEntry,
+    bytes_loaded: int,
+    already: bool,
+    tables: tuple[Table, ...] = (),
+    told: tuple[str, ...] = (),
+    checks: tuple[Checked, ...] = (),
 ) -> Loaded:
     """Returns the event of a loaded item, without seconds and requests."""
     lag = max(0.0, (entry.applied_at - item.records[0].timestamp).total_seconds())
-    return Loaded(item.key, entry.rows, bytes_loaded, 0.0, lag, 0, entry.late, already, tables, entry.epoch, told)
+    return Loaded(item.key, entry.rows, bytes_loaded, 0.0, lag, 0, entry.late, already, tables, entry.epoch, told, checks)

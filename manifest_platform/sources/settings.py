@@ -17,6 +17,7 @@ from manifest_platform.manifest.item import InvalidKey, check_key_text
 from manifest_platform.merging.settings import MergeSettings
 from manifest_platform.settings import YEAR, PluginSettings, Settings, StorageLocation
 from manifest_platform.shred.limits import InputLimits
+from manifest_platform.warehouse.checks import AnyCheck, same_names
 
 PLATFORM_STEPS = ("shred", "load")
 """The platform's own steps, which a user's steps may name as upstream."""
@@ -140,6 +141,17 @@ class LoadSettings(Settings):
             raise ValueError("allowed: each target once")
         return targets
 
+    checks: tuple[AnyCheck, ...] = Field(
+        (), description="assertions on the rows of each item, checked before they become visible"
+    )
+
+    @field_validator("checks")
+    @classmethod
+    def _have_names_of_their_own(cls, checks: tuple[AnyCheck, ...]) -> tuple[AnyCheck, ...]:
+        if problems := list(same_names(checks)):
+            raise ValueError("; ".join(problems))
+        return checks
+
 
 class StepSettings(Settings):
     """A step of your own. Programs do its work and claim items from a shell."""
@@ -244,6 +256,13 @@ class DatasetSettings(DatasetBasics):
         if strangers := sorted(self.landing.expected_every_seconds.keys() - set(self.feeds)):
             allowed = ", ".join(self.feeds)
             raise ValueError(f"landing.expected_every_seconds names feed {strangers[0]!r}; allowed: {allowed}")
+        return self
+
+    @model_validator(mode="after")
+    def _checks_its_feeds(self) -> DatasetSettings:
+        for check in self.load.checks:
+            if check.feed not in (None, *self.feeds):
+                raise ValueError(f"load.checks: {check.name} is of feed {check.feed!r}; allowed: {', '.join(self.feeds)}")
         return self
 
 

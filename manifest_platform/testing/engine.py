@@ -60,10 +60,13 @@ from manifest_platform.testing.loads import (
     written,
 )
 from manifest_platform.warehouse.apply import AlreadyApplied, Applied, Load, Warehouse, open_warehouse
+from manifest_platform.warehouse.checks import CheckSettings, NullsCheck, RowsCheck, SqlCheck, UniqueCheck
 from manifest_platform.warehouse.engines.engine import Engine, EngineSettings
 from manifest_platform.warehouse.errors import (
     Behind,
     CannotLoad,
+    CheckFailed,
+    CheckInvalid,
     Conflict,
     ConstraintViolated,
     CountMismatch,
@@ -587,6 +590,42 @@ class EngineContract:
         shop.apply(load(written(tmp_path, "b", [(wide, [{"id": "b", "n": 2**40}])])))
         assert rows_of(engine, "t") == [("a", 1), ("b", 2**40)]
         assert any("by_id" in what for what in engine.attached(SCHEMA)["t"])
+
+    def test_a_failed_check_leaves_rows_fence_and_ledger_unchanged(
+        self, shop: Warehouse, engine: Engine, tmp_path: Path
+    ) -> None:
+        """Checks of staged rows fail before BEGIN, and those of the table as it will be before COMMIT. A warning loads."""
+        shop.apply(load(events(tmp_path, "1")))
+        before = content(engine), fences(engine), ledger(engine)
+        doubled = written(tmp_path, "2", [(EVENTS, [{"event_id": "1-0"}, {"event_id": "x"}, {"event_id": "x"}])], files=2)
+        common: dict[str, Any] = {"name": "mine", "table": EVENTS.name}
+        checks: dict[str, CheckSettings] = {
+            "3 rows": RowsCheck(kind="rows", max=2, **common),
+            "amount is NULL in 3 of 3 rows": NullsCheck(kind="nulls", column="amount", **common),
+            "1 values of event_id": UniqueCheck(kind="unique", columns=("event_id",), **common),
+            "2 values of event_id": UniqueCheck(kind="unique", columns=("event_id",), in_target=True, **common),
+            "2 bad rows": SqlCheck(kind="sql", query="SELECT * FROM {staged} AS s WHERE s.event_id = 'x'", **common),
+            "false": SqlCheck(kind="sql", query="SELECT count(*) < 6 FROM {target}", returns="boolean", **common),
+            "6": SqlCheck(kind="sql", query="SELECT count(*) FROM {target} AS t", returns="number", min=7, **common),
+        }
+        for found, check in checks.items():
+            wanted = load(doubled, checks=(check,))
+            if found == "2 values of event_id":  # those among the staged rows are found first
+                wanted = load(written(tmp_path, "3", [(EVENTS, [{"event_id": f"1-{n}"} for n in range(2)])]), checks=(check,))
+            with pytest.raises(CheckFailed, match=rf": {found}.*; allowed: "):
+                shop.apply(wanted)
+            assert (content(engine), fences(engine), ledger(engine)) == before
+        wrong = SqlCheck(kind="sql", query="SELECT nothing FROM {target}", **common)
+        with pytest.raises(CheckInvalid, match="the query of check mine is wrong"):
+            shop.apply(load(doubled, checks=(wrong,)))
+        assert (content(engine), fences(engine), ledger(engine)) == before
+        warnings = tuple(
+            check.model_copy(update={"severity": "warn", "name": f"c{n}"}) for n, check in enumerate(checks.values())
+        )
+        done = shop.apply(load(doubled, checks=warnings))
+        assert isinstance(done, Applied)
+        assert [one.passed for one in done.checks] == [False] * len(checks)
+        assert shop.row_counts() == {EVENTS.name: 6}
 
     def test_positions_compare_bytewise(self, shop: Warehouse, tmp_path: Path) -> None:
         for position in ("A", "Z", "a", "ä", "\uffff", "\U0001f600"):

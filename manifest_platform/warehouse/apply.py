@@ -26,6 +26,7 @@ from manifest_platform.listing import BAD_TABLE, Table
 from manifest_platform.manifest.item import short_name
 from manifest_platform.remedies import Action, Remedy
 from manifest_platform.warehouse.batch import Rows, require_consecutive, times_of
+from manifest_platform.warehouse.checks import Checked
 from manifest_platform.warehouse.columns import RenamedColumns, RenamedEntry
 from manifest_platform.warehouse.consent import refuse_empty, refuse_shrinking
 from manifest_platform.warehouse.control import (
@@ -60,6 +61,7 @@ from manifest_platform.warehouse.errors import (
     WarehouseError,
 )
 from manifest_platform.warehouse.families import Families
+from manifest_platform.warehouse.gate import Gate
 from manifest_platform.warehouse.load import Full, Load
 from manifest_platform.warehouse.rules import (
     Entry,
@@ -97,10 +99,11 @@ _T = TypeVar("_T")
 
 @dataclass(frozen=True)
 class Applied:
-    """The load was just committed. `told`: messages for people about anything unusual in it."""
+    """The load was just committed. `told`: messages for people about anything unusual in it. `checks`: their outcomes."""
 
     entry: LedgerEntry
     told: tuple[str, ...] = ()
+    checks: tuple[Checked, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -128,6 +131,7 @@ class Warehouse:
         self._known_tables, self._retired = KnownTables(engine, dataset), RetiredEntries(engine, dataset)
         self._renamed = RenamedColumns(engine, dataset)
         self._families = Families(engine, dataset)
+        self._gate = Gate(engine, self._tables)
         self._told: list[str] = []  # of the load in progress
         self._prepared: set[str] = set()
         self._authority: dict[str, tuple[int, int]] = {}  # epoch and token of each feed's newest load
@@ -205,8 +209,8 @@ class Warehouse:
 
         Raises Fenced (a newer worker or epoch has taken over); Behind (the item is late); a CannotLoad (CountMismatch,
         DuplicateKey, KeyMissing, OtherFamily, IncompatibleChange, UnsupportedMode, EpochInUse, SnapshotAhead, OtherContent,
-        LoadFailed); Unbelieved (the warehouse was set back, or is another database); ManifestBehind (believe the fence's
-        record, then apply again); Unavailable; or Unclear (COMMIT got no answer).
+        CheckFailed, LoadFailed); CheckInvalid (charged to no item); Unbelieved (the warehouse was set back, or is another
+        database); ManifestBehind (believe the fence's record, then apply again); Unavailable; Unclear (COMMIT got no answer).
         """
         _refuse_unsupported(load)
         self._told = []
@@ -319,9 +323,12 @@ class Warehouse:
             return self._attempt(load)
 
     def _attempt(self, load: Load) -> Applied | AlreadyApplied:
-        if found := self._make_room(load):
+        if not load.checks and (found := self._make_room(load)):
             return found
         with self._staged(load) as staged:
+            if load.checks and (found := self._make_room(load)):  # a failed check leaves no empty table behind
+                return found
+            self._gate.try_target(load, staged)
             failpoints.reach("load.before_transaction")
             return self._transact(load, staged)
 
@@ -361,6 +368,8 @@ class Warehouse:
                         staged[table.name] = Staged(table, staging)  # counted by the INSERT: a second read would cost time
                     else:
                         staged[table.name] = self._tables.look_through(table, staging, load)
+            self._gate.begin()
+            self._gate.check_staged(load, staged)
             yield staged
         finally:
             for staging in stagings.values():
@@ -377,6 +386,7 @@ class Warehouse:
                 raise NotTogether(f"the ledger has {load.item} already")
             told.append(tuple(self._told))
         with Rows(self._engine, self._tables, loads).staged() as rows:
+            self._gate.check_items(loads, rows.by_item())
             failpoints.reach("batch.before_transaction")
             return self._transact_all(loads, rows, told)
 
@@ -398,16 +408,21 @@ class Warehouse:
                 ]
                 if changes:
                     self._retired.update_all(transaction, changes)
+                for load, staged in zip(loads, rows.by_item(), strict=True):
+                    self._gate.check_target(transaction, load, staged)
                 moved = [{table.name: load.listing.rows(table.name) for table in load.listing.tables} for load in loads]
                 entries = self._ledger.enter_all(transaction, list(zip(loads, moved, times, strict=True)))
                 failpoints.reach("batch.in_transaction")
                 transaction.commit()
                 failpoints.reach("batch.committed")
-                return [Applied(entry, lines) for entry, lines in zip(entries, told, strict=True)]
+                return [self._committed(*one) for one in zip(loads, entries, told, strict=True)]
         for load in loads:
             if next(refusals(replace(load, believed=loads[0].believed), self._fence.row, self._ledger), None):
                 raise NotTogether(f"the fence or the ledger refuse {load.item}")
         raise Conflict(f"the fence of {self._fence.where(feed)} was moved at the same time")
+
+    def _committed(self, load: Load, entry: LedgerEntry, told: Sequence[str]) -> Applied:
+        return Applied(entry, (*told, *self._gate.told(load)), self._gate.outcomes(load))
 
     # Snapshots
 
@@ -428,6 +443,7 @@ class Warehouse:
         shadows = Shadows(self._engine, self._tables, load.epoch, load.token)
         try:
             with self._staged(load) as staged:
+                self._gate.try_target(load, staged)
                 shadows.build(load.listing, staged, emptied, datetime.now(UTC))
                 failpoints.reach("full.shadows_built")
                 # Only the swap is repeated, because filling the shadow tables took long.
@@ -471,11 +487,12 @@ class Warehouse:
                         rows = self._move_rows(transaction, load, staged, now, work)
                     if shadows:
                         shadows.swap(transaction)
+                self._gate.check_target(transaction, load, staged)
                 entry = self._ledger.enter(transaction, load, rows, now)
                 failpoints.reach(f"{point}.in_transaction")
                 transaction.commit()
                 failpoints.reach(f"{point}.committed")
-                return Applied(entry, tuple(self._told))
+                return self._committed(load, entry, self._told)
         if found := self._why_not(load):
             return found
         raise Conflict(f"the fence of {self._fence.where(load.feed)} was moved at the same time")

@@ -19,8 +19,9 @@ from manifest_platform.column_names import matched
 from manifest_platform.listing import Table
 from manifest_platform.warehouse.engines.engine import NTH, Engine, Staging, Transaction
 from manifest_platform.warehouse.errors import CountMismatch, DuplicateKey, KeyMissing, NotTogether
+from manifest_platform.warehouse.gate import part
 from manifest_platform.warehouse.load import Load
-from manifest_platform.warehouse.tables import LOAD_TIME, Tables, naive
+from manifest_platform.warehouse.tables import LOAD_TIME, Staged, Tables, naive
 
 _DELETED, _UPSERTED = 0, 1  # in the order within an item
 # No table of the warehouse may have one of these aliases, or a DELETE would compare the staged rows with themselves.
@@ -87,6 +88,17 @@ class Rows:
             for staging in self.stagings:
                 for part in staging.parts or (staging,):
                     self._engine.unstage(part)
+
+    def by_item(self) -> list[dict[str, Staged]]:
+        """Returns the staged rows of each item, by table."""
+        found: list[dict[str, Staged]] = [{} for _ in self._loads]
+        if not any(load.checks for load in self._loads):
+            return found
+        of_changes = (one for changes in self._changes.values() for one in (*changes.upserts, *changes.deletes))
+        for one in (*self._appends, *of_changes):
+            for nth in one.rows:
+                found[nth][one.table.name] = part(self._engine, one.table, one.staging, nth)
+        return found
 
     def _objects(self) -> Iterator[tuple[Table, dict[int, list[str]]]]:
         """Yields each table with the objects of the items that describe it alike, by item."""

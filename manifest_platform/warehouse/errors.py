@@ -7,12 +7,13 @@ Held                transient: another process has the warehouse open
 NewerControlTables  a newer release has written here: this release loads nothing
 Unbelieved          the warehouse was set back, or is another database: nothing is loaded until a person decides
 ManifestBehind      the manifest was set back: it must believe the fence's record, and try again
+CheckInvalid        the configuration has a wrong check: nothing is loaded until it is fixed
 Unclear             the outcome is unknown: raise the fence, then ask the ledger
 """
 
 from typing import ClassVar
 
-from manifest_platform.faults import Permanent, Transient
+from manifest_platform.faults import Misconfigured, Permanent, Transient
 from manifest_platform.listing import other_family
 from manifest_platform.releases import NewerRelease
 from manifest_platform.remedies import Action, Remedy
@@ -147,6 +148,14 @@ class UnsupportedMode(CannotLoad):
 
 class NotTogether(CannotLoad):
     """Several items cannot be applied in one transaction. Nothing was loaded: apply them one by one."""
+
+
+class CheckFailed(CannotLoad):
+    """A check of `load.checks` with severity `error` failed; found before anything of the item was visible."""
+
+
+class CheckInvalid(WarehouseError, Misconfigured):
+    """The warehouse refuses the SELECT of a check. Every item would meet the same error, so it is charged to none."""
 
 
 class LoadFailed(CannotLoad):

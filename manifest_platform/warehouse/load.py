@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from manifest_platform.listing import Listing
+from manifest_platform.warehouse.checks import CheckSettings
 
 EMPTY, SHRINK = "empty", "shrink"
 """The consents that an operator can give: load a snapshot without rows, or a snapshot that shrinks a table."""
@@ -60,7 +61,7 @@ class Load:
     such a chain. `snapshots`: the feed whose snapshots contain this feed's items; the load is refused on top of a snapshot that
     is newer than its `serving_epoch`. `overlaps`: a text that names what the directory's time overlaps; then rows of appended
     tables that already exist are left out. `splits_types`: a value whose type a column of an appended table cannot hold goes to
-    a column beside it.
+    a column beside it. `checks`: assertions that the load must meet (see `checks`).
     """
 
     item: str
@@ -78,3 +79,4 @@ class Load:
     snapshots: str | None = None
     overlaps: str = ""
     splits_types: bool = False
+    checks: tuple[CheckSettings, ...] = ()

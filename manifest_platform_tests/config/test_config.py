@@ -1,3 +1,4 @@
+import re
 from pathlib import Path
 
 import pytest
@@ -263,8 +264,7 @@ def test_an_unknown_key_is_reported_with_those_that_are_allowed(write):
     assert f"datasets.acme.landing.path: unknown key; allowed here: {allowed}" in message
     assert (
         "allowed here: dagster, datasets, deployment, drain, files, housekeeping, lease, limits, manifest, spark, targets,"
-        " warehouse"
-        in problems(write(f"spork: {{}}\n{WHOLE}"))
+        " warehouse" in problems(write(f"spork: {{}}\n{WHOLE}"))
     )
 
 
@@ -503,7 +503,7 @@ def test_a_wrong_vault_is_reported_with_the_allowed_values(write, now, then, tol
     ("part", "told"),
     [
         ('vault: {id: "1"}', "shop.vault: unknown key; allowed here: landing,"),
-        ("load: {logs: own}", "shop.load.logs: unknown key; allowed here: late,"),
+        ("load: {logs: own}", "shop.load.logs: unknown key; allowed here: checks, late,"),
         ("steps: [{name: report, feed: incr}]", "step 'report' is of feed 'incr'; allowed: enriched"),
     ],
 )
@@ -535,3 +535,68 @@ def test_an_unknown_key_of_a_step_is_reported(write) -> None:
     """This raised a KeyError before."""
     file = write(WHOLE.replace("    shred: {output", "    steps: [{name: audit, command: x}]\n    shred: {output"))
     assert "datasets.acme.steps.0.command: unknown key; allowed here:" in problems(file)
+
+
+# Checks of loads
+
+
+def with_check(text: str) -> str:
+    return f"{WHOLE}    load:\n      checks:\n        - {{{text}}}\n"
+
+
+def test_checks_of_a_load_are_read_by_their_kind(write):
+    text = with_check("name: few, table: events, kind: nulls, column: user_id, max_share: 0.1, severity: warn")
+    [check] = load(write(text)).datasets["acme"].load.checks
+    assert check.model_dump() == {
+        "name": "few",
+        "table": "events",
+        "kind": "nulls",
+        "column": "user_id",
+        "max_share": 0.1,
+        "severity": "warn",
+        "feed": None,
+    }
+
+
+@pytest.mark.parametrize(
+    ("check", "said"),
+    [
+        ("name: a, table: t, kind: row", "checks.0.kind: 'row': allowed: rows, nulls, unique, sql"),
+        ("name: a, table: t", "checks.0.kind: None: allowed: rows, nulls, unique, sql"),
+        ("name: a, table: t, kind: nulls", "checks.0.column: is required"),
+        ("name: a, table: t, kind: nulls, columns: [b]", "checks.0.columns: unknown key; allowed here: column, feed, kind"),
+        ("name: a, table: t, kind: unique, columns: []", r"checks.0.columns: \[\]: .*at least 1"),
+        ("name: A b, table: t, kind: rows", "checks.0.name: 'A b'"),
+        ("name: a, kind: rows", "checks.0.table: is required"),
+        ("name: a, table: t, kind: rows, min: 2, max: 1", "min 2 is above max 1; allowed: min up to max"),
+        ("name: a, table: t, kind: rows, severity: fatal", "checks.0.severity: 'fatal'.*'error' or 'warn'"),
+        ("name: a, table: t, kind: rows, feed: other", "load.checks: a is of feed 'other'; allowed: enriched"),
+        ("name: a, table: t, kind: rows}, {name: a, table: u, kind: rows", "the name 'a' is that of 2 checks; allowed: a name"),
+        ('name: a, table: t, kind: sql, query: "SELECT 1"', "reads no rows of the load; allowed: a SELECT with {staged} or"),
+        (
+            'name: a, table: t, kind: sql, query: "SELECT 1 FROM {stage}"',
+            "has the placeholder {stage}; allowed: {staged}, {target}, {item}",
+        ),
+        ('name: a, table: t, kind: sql, query: "DELETE FROM {target}"', "allowed: one SELECT, or WITH and a SELECT"),
+        (
+            'name: a, table: t, kind: sql, query: "WITH d AS (DELETE FROM {target} RETURNING 1) SELECT * FROM d"',
+            "has the word DELETE; allowed: one SELECT that writes nothing",
+        ),
+        ('name: a, table: t, kind: sql, query: "SELECT 1 FROM {staged}; SELECT 2"', "has a semicolon; allowed: one SELECT"),
+        ('name: a, table: t, kind: sql, query: "SELECT 1 -- {staged}"', "has a comment; allowed: one SELECT"),
+        (
+            'name: a, table: t, kind: sql, query: "SELECT 1 FROM {staged}", returns: number',
+            "allowed: `min`, `max` or both with `returns: number`",
+        ),
+        ('name: a, table: t, kind: sql, query: "SELECT 1 FROM {staged}", min: 1', "allowed: `min`, `max` or both with"),
+    ],
+)
+def test_a_wrong_check_of_a_load_is_refused_with_what_is_allowed(write, check, said):
+    text = problems(write(with_check(check).replace("}, {", "}\n        - {")))
+    assert re.search(said if ".*" in said else re.escape(said), text), text
+
+
+def test_an_empty_check_is_no_check(write):
+    assert "checks.0: None: allowed: keys and their values, with kind as one of rows" in problems(
+        write(f"{WHOLE}    load: {{checks: [null]}}\n")
+    )
