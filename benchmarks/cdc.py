@@ -198,10 +198,15 @@ def timed(way: str, windows: Sequence[Window]) -> float:
         seconds = time.perf_counter() - began
         with duckdb.connect(str(path), read_only=True) as connection:
             found = connection.execute(f"SELECT id, name__v FROM {SCHEMAS[way]}{TABLE.name}").fetchall()
+    check(way, windows, found)
+    return seconds / (len(windows) - 1)
+
+
+def check(way: str, windows: Sequence[Window], found: Sequence[tuple[Any, ...]]) -> None:
+    """Compares the ids and names that a way ended with to those after the last window."""
     expected = {row_id(number): f"Product {number}, version {version}" for number, version in windows[-1].after.items()}
     assert len(found) == len(expected), f"{way} has {len(found)} rows instead of {len(expected)}"
     assert dict(found) == expected, f"{way} has other rows than it should"
-    return seconds / (len(windows) - 1)
 
 
 def main() -> None:

@@ -47,8 +47,8 @@ def write_listing(directory: Path, tables: Sequence[tuple[Table, Sequence[pa.Tab
     return listing
 
 
-def write_config(home: Path) -> Path:
-    """A configuration whose manifest, warehouse and outputs lie under a directory."""
+def write_config(home: Path, warehouse: dict[str, Any] | None = None) -> Path:
+    """A configuration whose manifest, warehouse and outputs lie under a directory. `warehouse`: another than a file there."""
     (home / "landing").mkdir(parents=True, exist_ok=True)
     whole: dict[str, Any] = {
         "datasets": {
@@ -58,7 +58,7 @@ def write_config(home: Path) -> Path:
             }
         },
         "manifest": {"store": "sqlite:///manifest.db"},
-        "warehouse": {"path": "ours.duckdb"},
+        "warehouse": warehouse or {"path": "ours.duckdb"},
         "spark": {"conf": str(REPOSITORY / "spark_conf" / "local.conf")},
     }
     file = home / "manifest_platform.yaml"

@@ -28,6 +28,13 @@ class Kept(StrEnum):
     DYNAMODB = "dynamodb"
 
 
+class Loaded(StrEnum):
+    """The warehouse that the demo loads."""
+
+    DUCKDB = "duckdb"
+    POSTGRESQL = "postgresql"
+
+
 @app.command(cls=Command)
 def demo(
     context: typer.Context,
@@ -35,16 +42,22 @@ def demo(
         Story, typer.Option(help="Data to load: the events of a web shop (Snowplow), or a day of a vault (Veeva).")
     ] = Story.SNOWPLOW,
     store: Annotated[Kept, typer.Option(help="Store for the manifest: a SQLite file, or DynamoDB Local.")] = Kept.SQLITE,
+    warehouse: Annotated[
+        Loaded, typer.Option(help="Warehouse: a DuckDB file, or a PostgreSQL server in the demo's folder, which keeps running.")
+    ] = Loaded.DUCKDB,
     day: Annotated[datetime | None, typer.Option(formats=["%Y-%m-%d"], help="Day of the data. Default: 2 days ago.")] = None,
     clean: Annotated[bool, typer.Option("--clean", help="Remove the files of the demo, and do nothing else.")] = False,
     land: Annotated[
         bool, typer.Option("--land", help="Write one more run of the web shop, with the current time, and do nothing else.")
     ] = False,
+    serve: Annotated[
+        bool, typer.Option("--serve", help="Start the PostgreSQL server of an earlier demo again, and do nothing else.")
+    ] = False,
 ) -> int:
     """Runs a demo in this folder: loads invented data, with a broken and a late directory.
 
     Takes about a minute. Writes a configuration file into this folder and everything else below .demo (for a vault
-    .demo-veeva, on DynamoDB .demo-dynamodb). Removes the files of an earlier demo first.
+    .demo-veeva, on DynamoDB .demo-dynamodb, on PostgreSQL .demo-postgresql). Removes the files of an earlier demo first.
     """
     from manifest_platform.demo import run
 
@@ -52,9 +65,11 @@ def demo(
         if clean:
             say("\n".join(f"removed {home}" for home in run.remove(pipeline.value)))
         elif land:
-            say(f"{run.land()} has landed")
+            say(f"{run.land(warehouse.value)} has landed")
+        elif serve:
+            say(f"{run.serve(pipeline.value, warehouse.value)} answers")
         else:
-            run.tell(pipeline.value, store.value, day.date() if day else None)
+            run.tell(pipeline.value, store.value, day.date() if day else None, warehouse.value)
     except run.EXPECTED as error:
         return fail(str(error), error, Exit.FAILED, as_json(context))
     except KeyboardInterrupt as error:

@@ -1,6 +1,7 @@
 """Runs the demo: the story of a source, with the operator's own commands, in the current folder.
 
-The manifest is in SQLite, or in DynamoDB Local, which runs only during the demo.
+The manifest is in SQLite, or in DynamoDB Local, which runs only during the demo. The warehouse is a DuckDB file, or a
+PostgreSQL server in the demo's directory, which keeps running.
 """
 
 from __future__ import annotations
@@ -15,9 +16,11 @@ import typer
 from manifest_platform import config, extras, storage
 from manifest_platform.demo import shop, vault
 from manifest_platform.demo.dynamodb import dynamodb_local
+from manifest_platform.demo.postgresql import PostgreSQLServer
 from manifest_platform.demo.server import ServerFailed
 from manifest_platform.demo.stage import (
     HOME_VARIABLE,
+    SERVER_FOLDER,
     DemoFailed,
     clean,
     configuration_with,
@@ -31,26 +34,33 @@ from manifest_platform.demo.stage import (
 
 STORIES: dict[str, ModuleType] = {"snowplow": shop, "veeva": vault}
 STORES = ("sqlite", "dynamodb")
+WAREHOUSES = ("duckdb", "postgresql")
+_TOGETHER = (*((store, WAREHOUSES[0]) for store in STORES), (STORES[0], WAREHOUSES[1]))
+"""The stores and warehouses that the demo combines."""
 TABLE = "manifest-platform-demo"
 EXPECTED = (DemoFailed, ServerFailed, config.ConfigError)
 """The expected errors of the demo, whose message is enough."""
 
 
-def tell(pipeline: str, store: str, day: date | None = None) -> Path:
+def tell(pipeline: str, store: str, day: date | None = None, warehouse: str = WAREHOUSES[0]) -> Path:
     """Removes an earlier demo, then runs a story; returns its directory.
 
     `day`: the day of the story's data, by default two days ago.
     Raises MissingExtra if an extra is not installed, or an error of EXPECTED.
     """
+    if (store, warehouse) not in _TOGETHER:
+        raise DemoFailed("the demo takes another store or another warehouse, not both")
     extras.need("pyspark", "pyarrow", "duckdb")
     storage.withhold(0o077)
     story = STORIES[pipeline]
-    home = home_of(story.CONFIGURATION, _folder(story, store), story.DATASET)
+    home = home_of(story.CONFIGURATION, _folder(story, store, warehouse), story.DATASET)
     clean(home)
     lay_out(story.CONFIGURATION)
     day = day or story.day_before(datetime.now(UTC))
     if store == "dynamodb":
         _tell_on_dynamodb(story, home, day)
+    elif warehouse == "postgresql":
+        _tell_on_postgresql(story, home, day)
     else:
         with stage(home):
             story.tell(home, day)
@@ -59,28 +69,51 @@ def tell(pipeline: str, store: str, day: date | None = None) -> Path:
 
 
 def remove(pipeline: str) -> list[Path]:
-    """Removes the files of a story, for every store, and returns their directories. Raises an error of EXPECTED."""
+    """Removes the files of a story, for every store and warehouse; returns their directories. Raises an error of EXPECTED."""
     story = STORIES[pipeline]
     there = os.environ.get(HOME_VARIABLE)
     homes: list[Path] = []
-    for store in STORES:
+    for store, warehouse in _TOGETHER:
         os.environ[HOME_VARIABLE] = there or ""
-        home = home_of(story.CONFIGURATION, _folder(story, store), story.DATASET)
+        home = home_of(story.CONFIGURATION, _folder(story, store, warehouse), story.DATASET)
         if home not in homes:
             clean(home, story.CONFIGURATION)
             homes.append(home)
     return homes
 
 
-def land() -> str:
+def land(warehouse: str = WAREHOUSES[0]) -> str:
     """Writes one more run of the web shop into the demo's landing root, and returns its name. Raises an error of EXPECTED."""
     storage.withhold(0o077)
-    return shop.land(home_of(shop.CONFIGURATION, shop.FOLDER, shop.DATASET), datetime.now(UTC))
+    home = home_of(shop.CONFIGURATION, _folder(shop, STORES[0], warehouse), shop.DATASET)
+    return shop.land(home, datetime.now(UTC))
 
 
-def _folder(story: ModuleType, store: str) -> str:
-    """Returns the default folder of a story: a folder of its own for each store."""
-    return story.FOLDER if store == STORES[0] else f"{story.FOLDER}-{store}"
+def serve(pipeline: str, warehouse: str) -> str:
+    """Starts the server of an earlier demo if it does not run, and returns its URL. Raises an error of EXPECTED."""
+    story = STORIES[pipeline]
+    home = home_of(story.CONFIGURATION, _folder(story, STORES[0], warehouse), story.DATASET)
+    if not (home / SERVER_FOLDER).exists():
+        raise DemoFailed(f"{home} has no server: run {program('manifest-platform')} demo --warehouse {WAREHOUSES[1]} first")
+    return PostgreSQLServer(home / SERVER_FOLDER).start()
+
+
+def _folder(story: ModuleType, store: str, warehouse: str = WAREHOUSES[0]) -> str:
+    """Returns the default folder of a story: a folder of its own for each store and warehouse."""
+    beside = [name for name, usual in ((store, STORES[0]), (warehouse, WAREHOUSES[0])) if name != usual]
+    return "-".join((story.FOLDER, *beside))
+
+
+def _tell_on_postgresql(story: ModuleType, home: Path, day: date) -> None:
+    with stage(home):
+        server = PostgreSQLServer(home / SERVER_FOLDER)
+        url = server.start()
+        typer.echo(f"A PostgreSQL server runs in {server.folder}.")
+        os.environ[config.VARIABLE] = str(
+            configuration_with(story.CONFIGURATION, home, warehouse={"kind": "postgresql", "url": url})
+        )
+        story.tell(home, day)
+    story.tell_what_next(home, day)
 
 
 def _tell_on_dynamodb(story: ModuleType, home: Path, day: date) -> None:
@@ -88,7 +121,9 @@ def _tell_on_dynamodb(story: ModuleType, home: Path, day: date) -> None:
         typer.echo("Starting DynamoDB Local. The first time, it is downloaded from Maven Central.")
         with dynamodb_local(home / "dynamodb.log") as server:
             os.environ.update(server.environment)
-            os.environ[config.VARIABLE] = str(configuration_with(story.CONFIGURATION, server.store(TABLE), home))
+            os.environ[config.VARIABLE] = str(
+                configuration_with(story.CONFIGURATION, home, manifest={"store": server.store(TABLE)})
+            )
             say("The manifest will be in a DynamoDB table. Create it once:")
             type_("manifest-platform store create")
             story.tell(home, day)

@@ -7,6 +7,7 @@ Spark session.
 from __future__ import annotations
 
 import os
+import re
 import shlex
 import shutil
 import sys
@@ -15,6 +16,7 @@ import time
 from collections.abc import Generator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import typer
 import yaml
@@ -23,6 +25,7 @@ from manifest_platform import cli, config
 from manifest_platform.carried import carried
 from manifest_platform.cli import Exit
 from manifest_platform.cli.output import WIDTH
+from manifest_platform.demo.postgresql import PostgreSQLServer
 from manifest_platform.sources.snowplow.settings import SnowplowSettings
 
 HOME_VARIABLE = "MANIFEST_PLATFORM_DEMO"
@@ -30,6 +33,9 @@ HOME_VARIABLE = "MANIFEST_PLATFORM_DEMO"
 MARKER = "made-by-the-demo"
 """A file that marks a directory as the demo's, so that it may be removed."""
 
+
+SERVER_FOLDER = "postgresql"
+"""The folder of the demo's own database server, in the demo's directory."""
 
 DAGSTER_HOME = Path(".dagster_home")
 """The folder of the Dagster instance that shows the demo's data."""
@@ -89,14 +95,21 @@ def clean(home: Path, file: str | None = None) -> None:
     strange = [path.name for path in home.iterdir() if not path.name.startswith("manifest.db")]  # `status` creates that file
     if strange and not (home / MARKER).exists():
         raise DemoFailed(f"{home} was not made by the demo (no {MARKER} in it); remove it yourself, or set {HOME_VARIABLE}")
+    PostgreSQLServer(home / SERVER_FOLDER).stop()
     shutil.rmtree(home)
 
 
-def configuration_with(file: str, store: str, home: Path) -> Path:
-    """Writes a story's configuration with another store into the demo's directory, and returns its path."""
-    settings = yaml.safe_load(Path(file).read_text())
-    settings["manifest"]["store"] = store
-    settings["spark"]["conf"] = config.load(file).spark.conf
+def configuration_with(file: str, home: Path, **changed: Any) -> Path:
+    """Writes a story's configuration into the demo's directory with other values for some keys, and returns its path.
+
+    It needs no environment variable: its places are relative to that directory. A changed mapping is merged into the original.
+    """
+    text = re.sub(rf"\$\{{{HOME_VARIABLE}:-[^}}]*\}}", ".", Path(file).read_text())
+    settings = yaml.safe_load(text)
+    changed = {"spark": {"conf": config.load(file).spark.conf}, **changed}
+    for key, value in changed.items():
+        replaces = key == "warehouse" or not isinstance(settings.get(key), dict)
+        settings[key] = value if replaces else {**settings[key], **value}
     copy = home / file
     copy.write_text(yaml.safe_dump(settings, sort_keys=False))
     return copy

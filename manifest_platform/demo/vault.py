@@ -36,8 +36,9 @@ URL = "MANIFEST_PLATFORM_VAULT"
 
 PRODUCTS = 'SELECT "id", "name__v", "modified_date__v" FROM product__v ORDER BY "modified_date__v" DESC LIMIT 5'
 LEDGER = (
-    "SELECT feed, epoch, count(*) AS windows, min(regexp_extract(item, '=([^=]*)$', 1)) AS first,"
-    " max(regexp_extract(item, '=([^=]*)$', 1)) AS last FROM manifest_platform.ledger GROUP BY ALL ORDER BY epoch, feed"
+    "SELECT feed, epoch, count(*) AS windows, min(right(item, strpos(reverse(item), '=') - 1)) AS first,"
+    " max(right(item, strpos(reverse(item), '=') - 1)) AS last FROM manifest_platform.ledger"
+    " GROUP BY feed, epoch ORDER BY epoch, feed"
 )
 
 

@@ -245,7 +245,7 @@ def test_an_empty_folder_gets_all_that_the_story_needs_and_clean_takes_it_away(f
     assert os.environ[run.config.VARIABLE] == str(folder / story.CONFIGURATION)
     assert (folder / ".dagster_home" / "dagster.yaml").read_bytes() == carried("dagster.yaml").read_bytes()
     with stage.stage(home):
-        own = stage.configuration_with(story.CONFIGURATION, "dynamodb://demo?region=eu-west-1", home)
+        own = stage.configuration_with(story.CONFIGURATION, home, manifest={"store": "dynamodb://demo?region=eu-west-1"})
         # Spark's properties are found though they do not lie here.
         assert Path(run.config.load(own).spark.conf) == carried("spark_conf/local.conf")
     monkeypatch.delenv(stage.HOME_VARIABLE)

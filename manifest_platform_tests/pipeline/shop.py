@@ -38,8 +38,9 @@ from manifest_platform.pipeline.drain import drain
 from manifest_platform.pipeline.merge import MergeReport, Merging, merge
 from manifest_platform.sources.snowplow.settings import FEED
 from manifest_platform.spark import session
+from manifest_platform.testing.loads import control
 from manifest_platform.warehouse.apply import Warehouse
-from manifest_platform.warehouse.engines.duckdb.engine import DuckDB
+from manifest_platform_tests.servers.warehouses import FilePlace, Place
 
 REPOSITORY = Path(__file__).parents[2]
 NAME = "shop"
@@ -85,11 +86,18 @@ class Seen:
 
 
 class Shop:
-    """A shop in a directory. `settings`: of its configuration, merged into small defaults."""
+    """A shop in a directory. `settings`: of its configuration, merged into small defaults.
 
-    def __init__(self, home: Path, **settings: Any) -> None:
+    `place`: its warehouse; by default a DuckDB file in the directory.
+    """
+
+    def __init__(self, home: Path, place: Place | None = None, /, **settings: Any) -> None:
         self.home = home
+        self.place = place or FilePlace(home)
         self._settings = copy.deepcopy(settings)
+        if place:
+            settings["warehouse"] = place.settings
+            settings["shred"] = {"output": f"{place.objects}/shredded", **settings.get("shred", {})}
         dataset = {
             "landing": {"root": str(home / "landing"), **settings.pop("landing", {})},
             "shred": {"output": str(home / "shredded"), "schemas": [str(SCHEMAS)], **settings.pop("shred", {})},
@@ -162,28 +170,21 @@ class Shop:
 
     @property
     def seen(self) -> Seen:
-        warehouse = DuckDB(self.home / "warehouse.duckdb")
-        try:
-            control = warehouse.qualified("manifest_platform")
-            ledger = warehouse.execute(f"SELECT item, late FROM {control}.ledger ORDER BY applied_at")
-            [(token, applied)] = warehouse.execute(f"SELECT token, applied FROM {control}.fence")
+        with closing(self.place.open()) as warehouse:
+            ledger = warehouse.execute(f"SELECT item, late FROM {control(warehouse, 'ledger')} ORDER BY applied_at")
+            [(token, applied)] = warehouse.execute(f"SELECT token, applied FROM {control(warehouse, 'fence')}")
             rows = {
                 table: warehouse.execute(f"SELECT count(*) FROM {warehouse.qualified(NAME, table)}")[0][0]
                 for table in sorted(warehouse.columns(NAME))
             }
             return Seen(rows, [(item.rpartition("/")[2], late) for item, late in ledger], token, applied.partition("#")[0])
-        finally:
-            warehouse.close()
 
     @property
     def doubled_events(self) -> list[tuple[Any, ...]]:
         """Events that the warehouse has more than once."""
-        warehouse = DuckDB(self.home / "warehouse.duckdb")
-        try:
+        with closing(self.place.open()) as warehouse:
             events = warehouse.qualified(NAME, "events")
             return warehouse.execute(f"SELECT event_id FROM {events} GROUP BY event_id HAVING count(*) > 1")
-        finally:
-            warehouse.close()
 
     def process(
         self, failpoint: str | None = None, *arguments: str, wait: bool = False, environment: dict[str, str] | None = None

@@ -24,29 +24,30 @@ from manifest_platform.sources.snowplow.settings import FEED
 from manifest_platform.spark import session
 from manifest_platform.warehouse.errors import Unavailable
 from manifest_platform_tests.pipeline.shop import Shop, drained, history, keys, run_name, run_names, watermark
+from manifest_platform_tests.servers.warehouses import Place
 
 ONE = Budget(items=1)
 
 
 @pytest.fixture
-def shop(tmp_path: Path, spark: Any) -> Shop:
+def shop(tmp_path: Path, place: Place, spark: Any) -> Shop:
     """A shop with four shredded runs, two of them loaded, and a copy of the warehouse after the first load."""
-    shop = Shop(tmp_path)
+    shop = Shop(tmp_path, place)
     shop.shredded(spark, 4)
     with shop.open() as pipeline:
         drained(pipeline, budget=ONE)
-    shutil.copy(shop.home / "warehouse.duckdb", shop.home / "copy.duckdb")
+    place.save("copy")
     with shop.open() as pipeline:
         drained(pipeline, budget=ONE)
     return shop
 
 
 def set_back(shop: Shop) -> None:
-    shutil.copy(shop.home / "copy.duckdb", shop.home / "warehouse.duckdb")
+    shop.place.restore("copy")
 
 
 def delete(shop: Shop) -> None:
-    (shop.home / "warehouse.duckdb").unlink()
+    shop.place.empty()
 
 
 def mistype(shop: Shop) -> None:
@@ -66,6 +67,7 @@ def take_anothers(shop: Shop) -> None:
     shutil.copy(other.home / "warehouse.duckdb", shop.home / "warehouse.duckdb")
 
 
+@pytest.mark.engines("duckdb")
 @pytest.mark.parametrize(
     ("befalls", "said", "action"),
     [
@@ -296,6 +298,7 @@ def take_a_strangers(shop: Shop, home: str = "stranger") -> None:
     shutil.copy(other.home / "warehouse.duckdb", shop.home / "warehouse.duckdb")
 
 
+@pytest.mark.engines("duckdb")
 @pytest.mark.parametrize("home", ["stranger", "landing-of-a-stranger"])
 def test_a_reconcile_that_will_be_refused_frees_nothing(shop: Shop, home: str) -> None:
     """Earlier, it freed everything that another manifest's warehouse lacks, and was refused only then. Ten runs were stuck.
@@ -335,7 +338,7 @@ def test_items_that_an_accepted_warehouse_lacks_are_no_findings_and_stay_out(sho
         drained(pipeline, budget=ONE)
     with shop.open() as pipeline:
         assert Doctor(pipeline).examine().findings == []
-    shutil.copy(shop.home / "warehouse.duckdb", shop.home / "copy.duckdb")
+    shop.place.save("copy")
     with shop.open() as pipeline:
         drained(pipeline)
     set_back(shop)
@@ -370,6 +373,7 @@ def test_a_warehouse_loaded_by_a_newer_manifest_is_reconciled_and_not_accepted(s
     assert shop.doubled_events == []
 
 
+@pytest.mark.engines("duckdb")
 def test_the_status_of_many_datasets_reads_the_fence_table_once(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
     """Earlier, each dataset queried the tables and the fence of the warehouse, and each waited for a locked warehouse."""
     with shop.open() as pipeline:

@@ -1,4 +1,7 @@
-"""Real processes killed or stopped at a drain's most vulnerable points. The next drain finishes without a person."""
+"""Real processes killed or stopped at a drain's most vulnerable points, on every warehouse.
+
+The next drain finishes without a person.
+"""
 
 from __future__ import annotations
 
@@ -27,6 +30,7 @@ from manifest_platform_tests.pipeline.shop import (
     run_names,
     watermark,
 )
+from manifest_platform_tests.servers.warehouses import Place
 
 RUNS = 3
 LEASE = {"seconds": 1, "max_attempts": 3}
@@ -73,9 +77,9 @@ def drained_after_lease(pipeline: Pipeline, spark: Any = None) -> DrainReport:
     ],
 )
 def test_a_worker_killed_while_loading_loses_and_doubles_nothing(
-    tmp_path: Path, spark: Any, clean: Seen, point: str, committed: bool
+    tmp_path: Path, place: Place, spark: Any, clean: Seen, point: str, committed: bool
 ) -> None:
-    shop = Shop(tmp_path, lease=LEASE)
+    shop = Shop(tmp_path, place, lease=LEASE)
     shop.shredded(spark, RUNS)
     with shop.open() as pipeline:
         drained(pipeline, budget=Budget(items=1))
@@ -140,8 +144,11 @@ def test_a_worker_killed_while_shredding_loses_nothing(tmp_path: Path, spark: An
     assert shop.seen == Seen(clean.rows, clean.ledger, shop.seen.token, clean.applied)
 
 
-def test_a_worker_paused_past_its_lease_cannot_commit_what_another_finished(tmp_path: Path, spark: Any, clean: Seen) -> None:
-    shop = Shop(tmp_path, lease=LEASE)
+@pytest.mark.everyday("duckdb", "postgresql")
+def test_a_worker_paused_past_its_lease_cannot_commit_what_another_finished(
+    tmp_path: Path, place: Place, spark: Any, clean: Seen
+) -> None:
+    shop = Shop(tmp_path, place, lease=LEASE)
     shop.shredded(spark, RUNS)
     paused = shop.process("load.claimed:stop", "--without-heartbeat", "--connects-late")
     try:
@@ -158,9 +165,9 @@ def test_a_worker_paused_past_its_lease_cannot_commit_what_another_finished(tmp_
     assert shop.seen == before
 
 
-def test_a_worker_paused_past_its_lease_cannot_commit_an_item_that_was_failed(tmp_path: Path, spark: Any) -> None:
+def test_a_worker_paused_past_its_lease_cannot_commit_an_item_that_was_failed(tmp_path: Path, place: Place, spark: Any) -> None:
     """Only the fence prevents the paused worker from committing an item that the manifest now has as failed."""
-    shop = Shop(tmp_path, lease={"seconds": 1, "max_attempts": 1})
+    shop = Shop(tmp_path, place, lease={"seconds": 1, "max_attempts": 1})
     shop.shredded(spark, RUNS, events=500)
     with shop.open() as pipeline:
         drained(pipeline, budget=Budget(items=1))
@@ -188,8 +195,8 @@ def test_a_worker_paused_past_its_lease_cannot_commit_an_item_that_was_failed(tm
 
 
 @pytest.mark.long
-def test_two_concurrent_drains_lose_and_double_nothing(tmp_path: Path, spark: Any) -> None:
-    shop = Shop(tmp_path)
+def test_two_concurrent_drains_lose_and_double_nothing(tmp_path: Path, place: Place, spark: Any) -> None:
+    shop = Shop(tmp_path, place)
     rounds, runs = 3, 6
     stops: list[str] = []
     for turn in range(1, rounds + 1):

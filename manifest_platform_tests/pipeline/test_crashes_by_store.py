@@ -1,6 +1,6 @@
-"""Processes killed at each point in turn, on stores with a server. The last drain finishes without a person.
+"""Processes killed at each point in turn, on stores and warehouses with a server. The last drain finishes without a person.
 
-The same on SQLite, and what each crash leaves behind in detail, is in `test_crashes`.
+The same on SQLite and DuckDB, and what each crash leaves behind in detail, is in `test_crashes`.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ import pytest
 from manifest_platform.pipeline import Stop
 from manifest_platform_tests.pipeline.shop import Seen, Shop, drained, history, keys, run_names, watermark
 from manifest_platform_tests.pipeline.test_crashes import drained_after_lease
+from manifest_platform_tests.servers.warehouses import Place
 
 LOADING = ["load.claimed", "load.before_transaction", "load.in_transaction", "load.committed", "load.completed"]
 LEASE = {"seconds": 1, "max_attempts": len(LOADING) + 1}
@@ -59,6 +60,20 @@ def test_drains_killed_at_every_point_of_loading_lose_and_double_nothing(
     tmp_path: Path, store_url: str, spark: Any, clean: Seen
 ) -> None:
     shop = Shop(tmp_path, lease=LEASE, manifest={"store": store_url})
+    shop.shredded(spark, len(LOADING))
+    for point in LOADING:
+        kill_at(shop, point)
+    with shop.open() as pipeline:
+        report = drained_after_lease(pipeline)
+        assert (report.stop, report.failed) == (Stop.IDLE, 0)
+    is_as_if_nobody_had_died(shop, clean)
+
+
+@pytest.mark.long
+def test_drains_killed_at_every_point_of_loading_lose_and_double_nothing_on_any_warehouse(
+    tmp_path: Path, place: Place, spark: Any, clean: Seen
+) -> None:
+    shop = Shop(tmp_path, place, lease=LEASE)
     shop.shredded(spark, len(LOADING))
     for point in LOADING:
         kill_at(shop, point)

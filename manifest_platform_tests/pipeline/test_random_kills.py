@@ -6,6 +6,7 @@ import random
 import shutil
 import subprocess
 import time
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -14,16 +15,17 @@ import pytest
 from manifest_platform.operations.reconcile import reconcile
 from manifest_platform.pipeline import Stop
 from manifest_platform_tests.pipeline.shop import Shop, drained, run_names
+from manifest_platform_tests.servers.warehouses import Place
 
 RUNS, KILLS, LONGEST_S = 24, 200, 0.8
 LEASE = {"seconds": 1, "max_attempts": 20}
 
 
-def _set_back(shop: Shop, side: str) -> None:
-    """Restores manifest or warehouse from the first copy."""
-    for file in shop.home.glob(f"{side}*"):
+def _empty_manifest(shop: Shop) -> None:
+    """Restores the manifest from its first copy."""
+    for file in shop.home.glob("manifest.db*"):
         file.unlink()
-    for file in (shop.home / "beginning").glob(f"{side}*"):
+    for file in (shop.home / "beginning").glob("manifest.db*"):
         shutil.copy(file, shop.home)
 
 
@@ -58,9 +60,9 @@ def _whole(shop: Shop) -> None:
 @pytest.mark.long
 @pytest.mark.timeout(1200)
 @pytest.mark.parametrize("seed", range(4))
-def test_drains_killed_at_any_moment_lose_and_double_nothing(tmp_path: Path, spark: Any, seed: int) -> None:
-    """200 kills in all, each at another moment."""
-    shop, chance = Shop(tmp_path, lease=LEASE), random.Random(seed)
+def test_drains_killed_at_any_moment_lose_and_double_nothing(tmp_path: Path, place: Place, spark: Any, seed: int) -> None:
+    """200 kills in all on each engine, each at another moment."""
+    shop, chance = Shop(tmp_path, place, lease=LEASE), random.Random(seed)
     shop.shredded(spark, RUNS)
     (shop.home / "beginning").mkdir()
     for file in shop.home.glob("manifest.db*"):
@@ -71,7 +73,7 @@ def test_drains_killed_at_any_moment_lose_and_double_nothing(tmp_path: Path, spa
             killed += 1
         else:
             _whole(shop)
-            _set_back(shop, "warehouse")  # emptied, so everything in the manifest must be loaded again
+            place.empty()  # so everything in the manifest must be loaded again
         if chance.random() < 0.05:
-            _set_back(shop, chance.choice(["manifest.db", "warehouse"]))
+            chance.choice([partial(_empty_manifest, shop), place.empty])()
     _whole(shop)
