@@ -61,7 +61,7 @@ class Fence:
 
     def __init__(self, engine: Engine, dataset: str) -> None:
         self._engine, self._dataset = engine, dataset
-        # Where the engine enforces the key, it prevents two first loads from creating two rows; nothing else relies on it.
+        # Where the engine enforces the key, it prevents two first loads from creating two rows; elsewhere `alone` does.
         self._control = ControlTable(engine, "fence", dataset, _FENCE | _VERSION | _RELEASE, ("dataset", "feed"))
 
     def create(self, feed: str) -> None:
@@ -81,11 +81,13 @@ class Fence:
             )
             return
         try:
-            self._engine.write(
-                f'INSERT INTO {self._table} ("dataset", "feed", "epoch", "token", "applied", "record", "version", "release") '  # noqa: S608
-                "VALUES (?, ?, 0, 0, '', '', ?, ?)",
-                (self._dataset, feed, FORM, RELEASE),
-            )
+            with self._engine.alone(self._table):
+                if not self.held(feed):
+                    self._engine.write(
+                        f'INSERT INTO {self._table} ("dataset", "feed", "epoch", "token", "applied", "record", "version", '  # noqa: S608
+                        "\"release\") VALUES (?, ?, 0, 0, '', '', ?, ?)",
+                        (self._dataset, feed, FORM, RELEASE),
+                    )
         except ConstraintViolated as error:
             raise Conflict(f"another first load of {self.where(feed)} made its fence at the same time") from error
 

@@ -106,7 +106,9 @@ class Tables:
             if table.mode not in ("append", "merge"):
                 continue  # deletes are not stored, and a snapshot creates its own tables
             if have is None:
-                room.changes.append(partial(self._engine.execute, self.creation(table.name, wanted)))
+                room.changes.append(
+                    partial(self._engine.execute, self.creation(table.name, wanted, self._engine.layout(table)))
+                )
                 pairs = self.spelled({}, wanted).items()
                 room.renamed += [Renamed(table.name, name, stored) for name, stored in pairs if name != stored]
                 continue
@@ -159,9 +161,9 @@ class Tables:
             Remedy(Action.RESHRED),
         )
 
-    def creation(self, name: str, columns: dict[str, str]) -> str:
+    def creation(self, name: str, columns: dict[str, str], layout: str = "") -> str:
         """Returns the statement that creates a table. No NOT NULL: a later directory may lack a column."""
-        return f"CREATE TABLE IF NOT EXISTS {self.qualified(name)} ({self.definitions(columns)})"
+        return f"CREATE TABLE IF NOT EXISTS {self.qualified(name)} ({self.definitions(columns)}){layout}"
 
     def _column_changes(self, table: str, found: Fit) -> Iterator[Callable[[], object]]:
         sql_type, quote, qualified = self._engine.sql_type, self._engine.quote, self.qualified(table)

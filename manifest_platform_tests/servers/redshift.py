@@ -155,6 +155,8 @@ class _Session(socketserver.BaseRequestHandler):
         self.status = b"I"
         self.case_sensitive = self.snapshot = False
         self.plans: dict[bytes, Plan] = {}
+        self.names: dict[bytes, bytes] = {}
+        self.parsed = 0
         self._relay()
 
     # Batches: the client's messages up to a Sync
@@ -183,10 +185,17 @@ class _Session(socketserver.BaseRequestHandler):
         name, sql, rest = messages[0][1].split(b"\0", 2)
         plan = self.plans[name] = translated(sql.decode(), self.case_sensitive)
         self.proxy.remember(self.database, plan.long_names)
-        self._forward([(b"P", name + b"\0" + plan.sql.encode() + b"\0" + rest), *messages[1:]])
+        self.parsed += 1  # a name each, because a statement of the proxy's own would take the place of an unnamed statement
+        self.names[name] = b"parsed_%d" % self.parsed
+        parse = (b"P", self.names[name] + b"\0" + plan.sql.encode() + b"\0" + rest)
+        self._forward(
+            [parse, *((code, b"S" + self.names[name] + b"\0" if code == b"D" else body) for code, body in messages[1:])]
+        )
 
     def _run(self, messages: list[tuple[bytes, bytes]]) -> None:
-        plan = self.plans[messages[0][1].split(b"\0", 2)[1]]
+        portal, name, rest = messages[0][1].split(b"\0", 2)
+        plan = self.plans[name]
+        messages = [(b"B", portal + b"\0" + self.names[name] + b"\0" + rest), *messages[1:]]
         inside = self.status == b"T"
         if plan.outside and inside:
             raise Refused("25001", plan.outside)
@@ -349,12 +358,7 @@ class _Session(socketserver.BaseRequestHandler):
             "SELECT quote_ident(attname), redshift.format_type(atttypid, atttypmod) FROM pg_catalog.pg_attribute "
             f"WHERE attrelid = {_literal(copy.table)}::regclass AND attnum > 0 AND NOT attisdropped ORDER BY attnum"
         )
-        have = {name or "": type_ or "" for name, type_ in found}
-        if not copy.columns:
-            return have
-        wanted = [name.strip() for name in copy.columns.strip("()").split(",")]
-        unquoted = {name.strip('"'): (name, type_) for name, type_ in have.items()}
-        return dict(unquoted[name.strip('"')] for name in wanted)
+        return {name or "": type_ or "" for name, type_ in found}
 
     def _send_rows(self, copy: Copy, columns: dict[str, str], rows: Any) -> None:
         import pyarrow as pa

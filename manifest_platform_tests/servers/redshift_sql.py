@@ -97,7 +97,6 @@ class Copy:
     """A COPY of Parquet by a manifest."""
 
     table: str
-    columns: str
     manifest: str
     role: str
 
@@ -272,10 +271,8 @@ def _merge(_found: list[Token], _plan: Plan) -> None:
 
 def _copy(found: list[Token], plan: Plan) -> None:
     table, at = _table(found, 1)
-    columns = ""
     if found[at].text == "(":
-        end = _closing(found, at)
-        columns, at = _text(found[at : end + 1]), end + 1
+        raise Refused("0A000", "Column mapping option argument is not supported for PARQUET based COPY")
     words = [token.word for token in found[at:]]
     source, role = found[at + 1], found[at + 3]
     given = role.text.strip("'") if role.kind == "string" else role.text.lower()
@@ -285,7 +282,7 @@ def _copy(found: list[Token], plan: Plan) -> None:
     if sorted(options) != ["FORMAT", "MANIFEST", "PARQUET"] or options.index("FORMAT") + 1 != options.index("PARQUET"):
         raise Refused("0A000", f"{' '.join(words[4:])} is not supported for PARQUET by the stand-in")
     plan.target = table
-    plan.copy = Copy(table, columns, source.text[1:-1].replace("''", "'"), given)
+    plan.copy = Copy(table, source.text[1:-1].replace("''", "'"), given)
     plan.sql = "SET redshift.copy = 'none'"  # parsed and described, but never run
 
 

@@ -202,6 +202,18 @@ class Engine(ABC):
         """Returns the type of text columns that compare bytewise, whatever the database's collation is."""
         return self.sql_type("string")
 
+    def layout(self, table: Table) -> str:
+        """Returns the text after the columns of a new table's CREATE TABLE, such as its distribution. By default none."""
+        return ""
+
+    @contextmanager
+    def alone(self, table: str) -> Generator[None]:
+        """Keeps other sessions from adding a row that may exist only once. By default its key does that.
+
+        Override it for an engine that does not enforce keys. `table`: its quoted name.
+        """
+        yield
+
     def json_each(self, column: str) -> JsonEntries:
         """Returns the entries of the JSON object in a text column. `column`: its qualified name, in a table before it."""
         return JsonEntries(f"json_each({column}) AS entry", 'entry."key"', 'entry."value"')

@@ -1,0 +1,54 @@
+"""Queries of Redshift's catalog: columns, keys, and what people added to tables.
+
+They read the catalog tables that Redshift has from PostgreSQL, which the leader node answers in milliseconds. Its own views
+(SVV_COLUMNS) take seconds in a large database.
+"""
+
+from __future__ import annotations
+
+import re
+
+COLUMNS = """SELECT c.relname, a.attname, format_type(a.atttypid, a.atttypmod)
+    FROM pg_class AS c
+    JOIN pg_namespace AS n ON n.oid = c.relnamespace
+    JOIN pg_attribute AS a ON a.attrelid = c.oid
+    WHERE n.nspname = ? AND c.relkind = 'r' AND a.attnum > 0 AND NOT a.attisdropped
+    ORDER BY c.relname, a.attnum"""
+"""The tables of a schema, their columns and the types of these, in the order of the columns. Without views."""
+
+KEYS = """SELECT a.attisdistkey, a.attsortkeyord <> 0
+    FROM pg_class AS c
+    JOIN pg_namespace AS n ON n.oid = c.relnamespace
+    JOIN pg_attribute AS a ON a.attrelid = c.oid
+    WHERE '"' || replace(n.nspname, '"', '""') || '"."' || replace(c.relname, '"', '""') || '"' = ?
+        AND '"' || replace(a.attname, '"', '""') || '"' = ? AND c.relkind = 'r' AND NOT a.attisdropped"""
+"""True twice if a table is distributed by a column, and sorted by it. Both names are quoted."""
+
+ATTACHED = """SELECT c.relname, 'comment' AS what
+        FROM pg_class AS c
+        JOIN pg_namespace AS n ON n.oid = c.relnamespace
+        JOIN pg_description AS d ON d.objoid = c.oid
+        WHERE n.nspname = ? AND c.relkind = 'r'
+    ORDER BY 1, 2"""
+"""Things that belong to the tables of a schema, by table. Views stay with a table, because no load renames one."""
+
+_LOGICAL_TYPES = {
+    "boolean": "boolean",
+    "integer": "integer",
+    "bigint": "bigint",
+    "double precision": "double",
+    "timestamp without time zone": "timestamp",
+    "date": "date",
+    "super": "json",
+    "character varying": "string",
+}
+
+
+def logical_type(sql_type: str) -> str:
+    """Returns the logical type of one of Redshift's; an unknown type unchanged."""
+    if decimal := re.fullmatch(r"numeric(\(.+\))", sql_type):
+        return f"decimal{decimal[1]}"
+    if sized := re.fullmatch(r"character varying\((\d+)\)", sql_type):
+        length = int(sized[1])
+        return "string" if length == 65_535 else f"string({max(1, length // 4)})"
+    return _LOGICAL_TYPES.get(sql_type, sql_type)

@@ -1,0 +1,58 @@
+"""Redshift's engine passes the contract suite of engines on the stand-in, with objects in S3."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from manifest_platform import storage
+from manifest_platform.listing import Table
+from manifest_platform.testing.engine import EngineContract
+from manifest_platform.warehouse.engines.engine import Engine, Staging
+from manifest_platform.warehouse.engines.redshift.engine import Redshift
+from manifest_platform.warehouse.engines.redshift.settings import RedshiftSettings
+from manifest_platform_tests.servers.redshift import ROLE
+from manifest_platform_tests.servers.redshift import Redshift as StandIn
+
+
+class Uploads(RedshiftSettings):
+    """Settings of an engine that finds the suite's objects, which are local, in S3."""
+
+    bucket: str
+
+    def open(self, *, read_only: bool = False, patience: float | None = None) -> Redshift:
+        engine = super().open(read_only=read_only, patience=patience)
+        stage = engine.stage
+
+        def staged(table: Table, uris: list[str]) -> Staging:
+            return stage(table, [self._uploaded(uri) for uri in uris])
+
+        engine.stage = staged  # ty: ignore[invalid-assignment]
+        return engine
+
+    def _uploaded(self, uri: str) -> str:
+        path = storage.local_path(uri)
+        place = f"{self.bucket}{path}"
+        if path.exists():
+            storage.write_bytes(place, path.read_bytes())
+        return place
+
+
+class TestRedshift(EngineContract):
+    endless = "SELECT pg_sleep(600)"
+
+    @pytest.fixture
+    def settings(self, redshift: StandIn, s3_bucket: str) -> Uploads:
+        return Uploads(url=f"{redshift.url}?sslmode=disable", role=ROLE, bucket=s3_bucket)
+
+    @pytest.fixture
+    def unreachable(self) -> RedshiftSettings:
+        return RedshiftSettings(url="redshift://nobody@127.0.0.1:1/nothing?sslmode=disable")
+
+    def make_index(self, engine: Engine, table: str, name: str, column: str) -> None:
+        engine.execute(f"COMMENT ON TABLE {engine.qualified('shop', table)} IS '{name}'")
+
+    @pytest.fixture(autouse=True)
+    def _password(self, monkeypatch: pytest.MonkeyPatch) -> Any:
+        monkeypatch.setenv("WAREHOUSE_PASSWORD", "of-the-stand-in")
