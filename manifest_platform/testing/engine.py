@@ -578,7 +578,8 @@ class EngineContract:
         assert any("by_name" in what for what in engine.attached(SCHEMA)[PRODUCT.name])
         done = shop.apply(snapshot(tmp_path, "0015", (more(PRODUCT, "new__c"), [{"id": "c"}]), (SITE, [{"id": "t"}]), token=7))
         assert isinstance(done, Applied)
-        assert any("product__v: its rows were replaced in place, because it has index by_name" in line for line in done.told)
+        why = r"product__v: its rows were replaced in place, because it has .*by_name"
+        assert any(re.search(why, line) for line in done.told)
         assert rows_of(engine, PRODUCT) == [("c", None, None)]
         assert engine.execute(f"SELECT * FROM {view}") == [("t", None)]
         assert any("by_name" in what for what in engine.attached(SCHEMA)[PRODUCT.name])

@@ -24,13 +24,20 @@ KEYS = """SELECT a.attisdistkey, a.attsortkeyord <> 0
         AND '"' || replace(a.attname, '"', '""') || '"' = ? AND c.relkind = 'r' AND NOT a.attisdropped"""
 """True twice if a table is distributed by a column, and sorted by it. Both names are quoted."""
 
-ATTACHED = """SELECT c.relname, 'comment' AS what
+ATTACHED = """SELECT c.relname, 'comment ' || d.description AS what
         FROM pg_class AS c
         JOIN pg_namespace AS n ON n.oid = c.relnamespace
         JOIN pg_description AS d ON d.objoid = c.oid
         WHERE n.nspname = ? AND c.relkind = 'r'
+    UNION SELECT c.relname, 'view ' || v.relname
+        FROM pg_class AS c
+        JOIN pg_namespace AS n ON n.oid = c.relnamespace
+        JOIN pg_depend AS d ON d.refobjid = c.oid
+        JOIN pg_rewrite AS r ON r.oid = d.objid
+        JOIN pg_class AS v ON v.oid = r.ev_class
+        WHERE n.nspname = ? AND c.relkind = 'r' AND v.oid <> c.oid
     ORDER BY 1, 2"""
-"""Things that belong to the tables of a schema, by table. Views stay with a table, because no load renames one."""
+"""Comments, and the views that Redshift binds to a table and not to its name, by table."""
 
 _LOGICAL_TYPES = {
     "boolean": "boolean",

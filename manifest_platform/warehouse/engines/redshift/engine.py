@@ -266,9 +266,9 @@ class Redshift(Engine):
             self.execute(f"ALTER TABLE {table} ALTER SORTKEY NONE")
 
     def attached(self, schema: str) -> dict[str, list[str]]:
-        """Returns views, grants, comments and constraints of a schema's tables."""
+        """Returns views and comments of a schema's tables. A load renames no table, so that grants stay too."""
         found: dict[str, list[str]] = {}
-        for table, what in self.execute(catalog.ATTACHED, (self.stored_name(schema),)):
+        for table, what in self.execute(catalog.ATTACHED, (self.stored_name(schema),) * 2):
             found.setdefault(table, []).append(what)
         return found
 
