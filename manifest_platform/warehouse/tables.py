@@ -106,9 +106,7 @@ class Tables:
             if table.mode not in ("append", "merge"):
                 continue  # deletes are not stored, and a snapshot creates its own tables
             if have is None:
-                room.changes.append(
-                    partial(self._engine.execute, self.creation(table.name, wanted, self._engine.layout(table)))
-                )
+                room.changes.append(partial(self._engine.execute, self.creation(table.name, wanted, table)))
                 pairs = self.spelled({}, wanted).items()
                 room.renamed += [Renamed(table.name, name, stored) for name, stored in pairs if name != stored]
                 continue
@@ -161,9 +159,9 @@ class Tables:
             Remedy(Action.RESHRED),
         )
 
-    def creation(self, name: str, columns: dict[str, str], layout: str = "") -> str:
-        """Returns the statement that creates a table. No NOT NULL: a later directory may lack a column."""
-        return f"CREATE TABLE IF NOT EXISTS {self.qualified(name)} ({self.definitions(columns)}){layout}"
+    def creation(self, name: str, columns: dict[str, str], table: Table | None = None) -> str:
+        """Returns the statement that creates a table if absent. `table`: its description in the listing."""
+        return self._engine.table_creation(self.qualified(name), columns, table)
 
     def _column_changes(self, table: str, found: Fit) -> Iterator[Callable[[], object]]:
         sql_type, quote, qualified = self._engine.sql_type, self._engine.quote, self.qualified(table)
@@ -302,10 +300,6 @@ class Tables:
     def names(self, names: Sequence[str] | dict[str, str]) -> str:
         """Returns quoted names, separated by commas."""
         return ", ".join(self._engine.quote(name) for name in names)
-
-    def definitions(self, columns: dict[str, str]) -> str:
-        """Returns column definitions for a new table."""
-        return ", ".join(f"{self._engine.quote(name)} {self._engine.sql_type(type_)}" for name, type_ in columns.items())
 
 
 def stored_columns(table: Table) -> dict[str, str]:

@@ -202,9 +202,14 @@ class Engine(ABC):
         """Returns the type of text columns that compare bytewise, whatever the database's collation is."""
         return self.sql_type("string")
 
-    def layout(self, table: Table) -> str:
-        """Returns the text after the columns of a new table's CREATE TABLE, such as its distribution. By default none."""
-        return ""
+    def table_creation(self, name: str, columns: Mapping[str, str], table: Table | None) -> str:
+        """Returns the statement that creates a table if absent. No NOT NULL: a later directory may lack a column.
+
+        `name`: its quoted name. `columns`: their logical types. `table`: the listing's description, for engines that lay out
+        tables by it; None for a passing table.
+        """
+        definitions = ", ".join(f"{self.quote(column)} {self.sql_type(type_)}" for column, type_ in columns.items())
+        return f"CREATE TABLE IF NOT EXISTS {name} ({definitions})"
 
     @contextmanager
     def alone(self, table: str) -> Generator[None]:

@@ -28,7 +28,7 @@ class Uploads(RedshiftSettings):
         def staged(table: Table, uris: list[str]) -> Staging:
             return stage(table, [self._uploaded(uri) for uri in uris])
 
-        engine.stage = staged  # ty: ignore[invalid-assignment]
+        engine.stage = staged
         return engine
 
     def _uploaded(self, uri: str) -> str:

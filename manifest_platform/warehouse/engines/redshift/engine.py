@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from manifest_platform.listing import Table
 from manifest_platform.warehouse.engines.engine import Engine, JsonEntries, Staging
-from manifest_platform.warehouse.engines.redshift import catalog, staging
+from manifest_platform.warehouse.engines.redshift import catalog
+from manifest_platform.warehouse.engines.redshift import staging as copying
 from manifest_platform.warehouse.engines.redshift.errors import breaks, translated
-from manifest_platform.warehouse.engines.redshift.layout import Layout, attributes, layout_of
+from manifest_platform.warehouse.engines.redshift.layout import Layout, attributes, encoding, layout_of
 from manifest_platform.warehouse.engines.redshift.login import Login
 from manifest_platform.warehouse.errors import Conflict, LoadFailed, WarehouseError
 
@@ -224,9 +225,9 @@ class Redshift(Engine):
     def sql_type(self, logical: str) -> str:
         """Returns Redshift's name of the type."""
         if logical == "json":
-            return "SUPER" if self.is_super else staging.varchar("string")
+            return "SUPER" if self.is_super else copying.varchar("string")
         if logical.startswith("string"):
-            return staging.varchar(logical)
+            return copying.varchar(logical)
         return _SQL_TYPES.get(logical) or logical.upper()
 
     def columns(self, schema: str) -> dict[str, dict[str, str]]:
@@ -236,9 +237,13 @@ class Redshift(Engine):
             found.setdefault(table, {})[column] = catalog.logical_type(sql_type)
         return found
 
-    def layout(self, table: Table) -> str:
-        """Returns DISTKEY, SORTKEY and DISTSTYLE for a new table."""
-        return attributes(layout_of(table, self.layouts), self.quote)
+    def table_creation(self, name: str, columns: Mapping[str, str], table: Table | None) -> str:
+        """Returns the statement that creates a table, with its layout."""
+        layout = layout_of(table, self.layouts) if table else Layout()
+        definitions = ", ".join(
+            f"{self.quote(column)} {self.sql_type(type_)}{encoding(layout, column)}" for column, type_ in columns.items()
+        )
+        return f"CREATE TABLE IF NOT EXISTS {name} ({definitions}){attributes(layout, self.quote)}"
 
     def widen(self, table: str, column: str, sql_type: str) -> None:
         """Gives a column a wider type. Only a VARCHAR can change in place; any other column is replaced by a new column."""
@@ -289,7 +294,7 @@ class Redshift(Engine):
         made: list[str] = []
         try:
             with self._named(table, uris):
-                found = staging.groups(table, uris)
+                found = copying.groups(table, uris)
                 for group in found:
                     made.append(self._copied(table, group))
                 if len(found) > 1 or not self._is_as_listed(table, found[0]):
@@ -300,10 +305,10 @@ class Redshift(Engine):
         self._unneeded += made[:-1]
         return Staging(made[-1])
 
-    def _copied(self, table: Table, group: staging.Group) -> str:
+    def _copied(self, table: Table, group: copying.Group) -> str:
         name = self._temporary(table, dict(group.columns))
         role = "default" if self.role == "default" else f"'{self.role}'"
-        with staging.manifest(group.files, self.manifests) as uri:
+        with copying.manifest(group.files, self.manifests) as uri:
             source = uri.replace("'", "''")
             self.execute(f"COPY {name} FROM '{source}' IAM_ROLE {role} FORMAT AS PARQUET MANIFEST")
         return name
@@ -313,16 +318,16 @@ class Redshift(Engine):
         name = self.quote(f"mp_staged_{uuid.uuid4().hex}")
         definitions = ", ".join(f"{self.quote(column)} {type_}" for column, type_ in columns.items())
         distkey = layout_of(table, self.layouts).distkey
-        by = f" DISTKEY ({self.quote(distkey)})" if distkey in columns else ""
+        by = f" DISTKEY ({self.quote(distkey)})" if distkey and distkey in columns else ""
         self.execute(f"CREATE TEMP TABLE {name} ({definitions}){by}")
         return name
 
-    def _is_as_listed(self, table: Table, group: staging.Group) -> bool:
+    def _is_as_listed(self, table: Table, group: copying.Group) -> bool:
         """True if statements can read the copied rows as they are."""
         copied = dict(group.columns)
         return all(copied.get(column.name) == self.sql_type(column.type) for column in table.columns)
 
-    def _united(self, table: Table, found: Sequence[staging.Group], copied: Sequence[str]) -> str:
+    def _united(self, table: Table, found: Sequence[copying.Group], copied: Sequence[str]) -> str:
         """Moves the copied rows to one table that has the columns of the listing, and returns its quoted name."""
         name = self._temporary(table, {column.name: self.sql_type(column.type) for column in table.columns})
         for group, source in zip(found, copied, strict=True):
@@ -345,7 +350,7 @@ class Redshift(Engine):
         try:
             yield
         except LoadFailed as error:
-            place = staging.wrong_value(table, uris)
+            place = copying.wrong_value(table, uris)
             if place is None:
                 raise
             raise LoadFailed(
@@ -353,9 +358,9 @@ class Redshift(Engine):
                 f"then reshred the item; or skip the item. {error}"
             ) from error
 
-    def unstage(self, staged: Staging) -> None:
+    def unstage(self, staging: Staging) -> None:
         """Notes the temporary table; the next `stage` drops it, or the end of the session."""
-        for part in staged.parts or (staged,):
+        for part in staging.parts or (staging,):
             self._unneeded.append(part.sql)
 
     def _drop_unneeded(self) -> None:

@@ -45,7 +45,7 @@ _OUTAGES = (
     ),
     (r"database .* does not exist", "create the database, or correct the url"),
     (
-        r"(restart|shut)(ing|ting)? ?down|terminating connection|in recovery|is being (paused|resumed|resized)|not available|paused",
+        r"(restart|shut)(ing|ting)? ?down|terminating connection|in recovery|(being|is) (paused|resumed|resized)|not available",
         "the warehouse is starting, stopping or paused",
     ),
 )
@@ -62,16 +62,14 @@ def translated(error: Exception, place: str, sql: str) -> WarehouseError:
     said = f"{place}: {message}"
     if not code:  # the driver's own: the connection broke, or the driver refuses the value
         if _is_of_connection(error):
-            advice = next((advice for pattern, advice in _OUTAGES if re.search(pattern, message, re.IGNORECASE)), None)
-            return Unavailable(
-                f"{said}. Nothing was changed. {_sentence(advice or 'check that the server runs and can be reached')}, and try again"
-            )
+            advice = _advice(message) or "check that the server runs and can be reached"
+            return Unavailable(f"{said}. Nothing was changed. {_sentence(advice)}, and try again")
         return LoadFailed(f"{said}\nin the statement: {_first_line(sql)}")
     if _CONFLICTS.search(message) or (re.match(r"\s*(CREATE|ALTER)\b", sql, re.IGNORECASE) and _CREATED.search(message)):
         return Conflict(said)
     if _MISSING.search(message):
         return LoadFailed(f"{said}: an object that the listing names is gone. Shred the item again")
-    if advice := next((advice for pattern, advice in _OUTAGES if re.search(pattern, f"{message} {code}", re.IGNORECASE)), None):
+    if advice := _advice(f"{message} {code}"):
         is_of_data = re.match(r"(relation|column|schema)\b", message) and "does not exist" in message
         if not is_of_data:
             return Unavailable(f"{said}. Nothing was changed. {_sentence(advice)}, and try again")
@@ -101,6 +99,10 @@ def breaks(error: Exception) -> bool:
     """True if the connection is of no more use after an error."""
     code, message = _parts(error)
     return (not code and _is_of_connection(error)) or code.startswith(("08", "57P")) or "terminating connection" in message
+
+
+def _advice(said: str) -> str | None:
+    return next((advice for pattern, advice in _OUTAGES if re.search(pattern, said, re.IGNORECASE)), None)
 
 
 def _sentence(advice: str) -> str:

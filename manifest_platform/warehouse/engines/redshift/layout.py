@@ -26,8 +26,8 @@ class Layout:
 def layout_of(table: Table, layouts: Mapping[str, Layout]) -> Layout:
     """Returns the layout of a new table: a person's, and the rules for what that leaves open.
 
-    Rows that are loaded by key are distributed by the first column of the key and sorted by the key: DELETE and INSERT then join
-    on each node, and read few blocks. Appended rows are sorted by their first time: queries mostly ask for a recent time.
+    Rows that are loaded by key are distributed by the first column of the key and sorted by the key: DELETE and INSERT then
+    join on each node, and read few blocks. Appended rows are sorted by their first time: queries mostly ask for a recent time.
     Everything else is AUTO: Redshift chooses, and changes it later. A column that the table lacks is left out.
     """
     chosen = next((one for pattern, one in layouts.items() if fnmatchcase(table.name, pattern)), Layout())
@@ -53,3 +53,9 @@ def attributes(layout: Layout, quote: Callable[[str], str]) -> str:
     if layout.sortkey:
         parts.append(f"COMPOUND SORTKEY ({', '.join(map(quote, layout.sortkey))})")
     return "".join(f" {part}" for part in parts)
+
+
+def encoding(layout: Layout, column: str) -> str:
+    """Returns the text to write after a column's type: a compression that a person chose, otherwise none, which is AUTO."""
+    chosen = matched(layout.encode, column)
+    return f" ENCODE {layout.encode[chosen]}" if chosen else ""

@@ -34,16 +34,18 @@ class Login:
         """Returns a new connection, in which each statement commits by itself. Raises what driver and boto3 raise."""
         import redshift_connector
 
-        connection = redshift_connector.connect(
-            host=self.host,
-            port=self.port,
-            database=self.database,
-            timeout=max(1, round(self.seconds)),
-            application_name="manifest-platform",
-            max_prepared_statements=0,  # a statement that is kept costs a round trip at every DDL, and runs seldom twice
-            **({"ssl": False} if self.ssl_mode == "disable" else {"ssl": True, "sslmode": self.ssl_mode}),
+        given: dict[str, Any] = {
+            "host": self.host,
+            "port": self.port,
+            "database": self.database,
+            "timeout": max(1, round(self.seconds)),
+            "application_name": "manifest-platform",
+            "max_prepared_statements": 0,  # a statement that is kept costs a round trip at every DDL, and runs seldom twice
+            "ssl": self.ssl_mode != "disable",
+            **({} if self.ssl_mode == "disable" else {"sslmode": self.ssl_mode}),
             **self._credentials(),
-        )
+        }
+        connection = redshift_connector.connect(**given)
         connection.autocommit = True
         connection._usock.settimeout(None)  # the limit is for the connection; a statement may run longer
         return connection

@@ -39,7 +39,9 @@ class LayoutSettings(Settings):
     )
     distkey: str | None = Field(None, min_length=1, description="the column by which rows are distributed")
     sortkey: tuple[str, ...] | None = Field(None, description="the columns by which rows are sorted; `[]` for none")
-    encode: dict[str, str] = Field({}, description="the compression of columns, by name: `{payload: zstd}`")
+    encode: dict[str, Annotated[str, Field(pattern=r"^[a-z0-9]+$")]] = Field(
+        {}, description="the compression of columns, by name: `{payload: zstd}`"
+    )
 
     @model_validator(mode="after")
     def _is_distributed_once(self) -> LayoutSettings:
@@ -82,8 +84,8 @@ class RedshiftSettings(EngineSettings):
     )
     manifests: StorageLocation | None = Field(
         None,
-        description="the folder in S3 for the manifests of COPY, each of which exists while a table is staged; by default beside"
-        " the objects that it names",
+        description="the folder in S3 for the manifests of COPY, each of which exists while a table is staged; by default"
+        " beside the objects that it names",
     )
     json_columns: Literal["varchar", "super"] = Field(
         "varchar", description="the type of new JSON columns; text in a `super` column that is no JSON becomes a SUPER text"
@@ -95,7 +97,7 @@ class RedshiftSettings(EngineSettings):
         None, gt=0, description="how long a statement may run. A load whose statement runs longer is tried again later"
     )
     connect_seconds: float = Field(
-        120, ge=1, le=3600, description="how long a connection may take: a Serverless workgroup that slept needs a while"
+        120, ge=1, le=3600, description="how long a connection may take: a Serverless endpoint that slept needs a while"
     )
     query_group: str | None = Field(
         None, min_length=1, max_length=320, description="the query group, for queues and monitoring"

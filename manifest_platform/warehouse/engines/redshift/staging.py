@@ -144,10 +144,10 @@ def wrong_value(table: Table, uris: Sequence[str]) -> str | None:
     for uri in uris:
         for first, batch in _batches(table, uri):
             for column in table.columns:
-                if column.name in batch.schema.names:
-                    if found := _wrong(batch.column(column.name), column.type):
-                        row, why = found
-                        return f"object {uri}, row {first + row + 1}, column {column.name}: {why}"
+                found = _wrong(batch.column(column.name), column.type) if column.name in batch.schema.names else None
+                if found:
+                    row, why = found
+                    return f"object {uri}, row {first + row + 1}, column {column.name}: {why}"
     return None
 
 
@@ -171,10 +171,10 @@ def _wrong(values: pa.Array, type_: str) -> tuple[int, str] | None:
 
     if pa.types.is_string(values.type) or pa.types.is_large_string(values.type):
         most = int(varchar(type_)[len("VARCHAR(") : -1])
-        lengths = pc.binary_length(values)
-        if (row := _first(pc.greater(lengths, most))) is not None:
+        lengths = pc.call_function("binary_length", [values])
+        if (row := _first(pc.call_function("greater", [lengths, pa.scalar(most)]))) is not None:
             return row, f"the text has {lengths[row].as_py():,} bytes, and its column holds {most:,}"
-        if (row := _first(pc.match_substring(values, "\x00"))) is not None:
+        if (row := _first(pc.call_function("match_substring", [values], pc.MatchSubstringOptions("\x00")))) is not None:
             return row, "the text has a NUL character, which Redshift does not store"
     decimal = re.fullmatch(r"decimal\((\d+),(\d+)\)", type_)
     if decimal and pa.types.is_decimal(values.type):
