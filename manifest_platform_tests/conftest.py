@@ -22,6 +22,7 @@ pytest_plugins = [
     "manifest_platform_tests.servers.postgres",
     "manifest_platform_tests.servers.redshift",
     "manifest_platform_tests.servers.release_before",
+    "manifest_platform_tests.servers.snowflake",
     "manifest_platform_tests.servers.stores",
     "manifest_platform_tests.servers.vault",
     "manifest_platform_tests.servers.warehouses",

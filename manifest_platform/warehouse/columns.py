@@ -133,12 +133,12 @@ class Renamed(NamedTuple):
     stored_as: str
 
     def __str__(self) -> str:
-        if not self.column:
-            return f"table {self.table} is stored as {self.stored_as}: its name is too long for the warehouse"
-        if is_short_form(self.stored_as, self.column):
-            return f"table {self.table}: column {self.column} is stored as {self.stored_as}: its name is too long"
-        if self.column.lower() == self.stored_as.lower():
-            return f"table {self.table}: column {self.column} is stored as {self.stored_as}: names are matched without case"
+        what, name = (f"column {self.column}", self.column) if self.column else ("", self.table)
+        stored = f"table {self.table}{': ' if what else ''}{what} is stored as {self.stored_as}"
+        if name.lower() == self.stored_as.lower():
+            return f"{stored}: names are matched without case"
+        if is_short_form(self.stored_as, name):
+            return f"{stored}: its name is too long for the warehouse"
         return f"table {self.table}: {self.column} has a type that the column cannot hold, so it is stored in {self.stored_as}"
 
 

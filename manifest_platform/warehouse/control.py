@@ -407,9 +407,11 @@ class KnownTables:
         These are tables that this feed or a covered feed loads. Appended tables, and those that `full.keeps` names, stay.
         """
         known = self.read()
-        mine = {one.table for one in known if one.feed in (feed, *full.covers)}
+        stored_name = self._engine.stored_name  # a source may spell a name in two ways that are one table
+        mine = {stored_name(one.table): one.table for one in known if one.feed in (feed, *full.covers)}
         kept = {one.table for one in known if one.mode == "append"} | {table.name for table in listing.tables} | {BAD_TABLE}
-        return sorted(name for name in mine - kept if not any(fnmatchcase(name, pattern) for pattern in full.keeps))
+        gone = [name for stored, name in mine.items() if stored not in set(map(stored_name, kept))]
+        return sorted(name for name in gone if not any(fnmatchcase(name, pattern) for pattern in full.keeps))
 
     def forget(self) -> None:
         """Clears the cache: the next question queries the warehouse."""

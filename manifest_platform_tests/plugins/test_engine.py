@@ -74,7 +74,7 @@ def test_the_configuration_names_it_and_its_rows_are_loaded_and_asked_for(tmp_pa
             "datasets.temp: 'temp': is a reserved schema of the warehouse; allowed: any name but main, manifest_",
         ),
         ("folder", "path", "warehouse.path: unknown key; allowed here: folder, kind"),
-        ("kind: toy", "kind: doll", "warehouse.kind: 'doll': allowed: duckdb, toy"),
+        ("kind: toy", "kind: doll", "warehouse.kind: 'doll': allowed: duckdb"),
     ],
 )
 def test_the_configuration_is_checked_by_what_it_declares(tmp_path: Path, before: str, after: str, problem: str) -> None:

@@ -1,0 +1,36 @@
+"""The least privileges of the role that loads, as DDL."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from manifest_platform.warehouse.engines.snowflake.access import Access
+from manifest_platform.warehouse.engines.snowflake.names import identifier
+
+
+def grants(access: Access, schemas: Sequence[str], role: str) -> Iterator[str]:
+    """Yields the statements that give a role what loading these schemas needs, and no more.
+
+    The role owns the schemas and tables that it creates, so it needs no privilege on them.
+    """
+    to = f"TO ROLE {identifier(role)}"
+    database, warehouse = identifier(access.database), identifier(access.warehouse)
+    yield f"CREATE ROLE IF NOT EXISTS {identifier(role)}"
+    yield f"GRANT ROLE {identifier(role)} TO USER {identifier(access.user)}"
+    yield f"GRANT USAGE ON WAREHOUSE {warehouse} {to}"
+    yield f"GRANT MONITOR ON WAREHOUSE {warehouse} {to}"
+    yield f"GRANT USAGE ON DATABASE {database} {to}"
+    yield f"GRANT CREATE SCHEMA ON DATABASE {database} {to}"
+    for schema in schemas:
+        place = f"{database}.{identifier(schema)}"
+        yield f"-- only if schema {place} exists and belongs to another role:"
+        yield f"GRANT USAGE, MONITOR, CREATE TABLE ON SCHEMA {place} {to}"
+    if access.stage:
+        *before, name = access.stage.split(".")
+        parts = [access.database, *before] if len(before) == 1 else before
+        place = ".".join(map(identifier, parts))
+        yield f"GRANT USAGE ON DATABASE {identifier(parts[0])} {to}"
+        yield f"GRANT USAGE ON SCHEMA {place} {to}"
+        yield f"GRANT USAGE ON STAGE {place}.{identifier(name)} {to}"
+    if access.storage_integration:
+        yield f"GRANT USAGE ON INTEGRATION {identifier(access.storage_integration)} {to}"

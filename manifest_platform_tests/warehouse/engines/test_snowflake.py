@@ -1,0 +1,434 @@
+"""Snowflake's engine: its settings, what it sends, and what it makes of errors. A recording connection compares texts."""
+
+from __future__ import annotations
+
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pydantic import ValidationError
+
+from manifest_platform.listing import Column, Table
+from manifest_platform.warehouse.engines.snowflake import staging
+from manifest_platform.warehouse.engines.snowflake.engine import Snowflake
+from manifest_platform.warehouse.engines.snowflake.names import folded, literal, platform_name, read_back
+from manifest_platform.warehouse.errors import Conflict, LoadFailed, Unavailable, Unclear, WarehouseError
+from manifest_platform_tests.servers.snowflake import PASSWORD, URL, settings_of
+
+EVENTS = Table("events", (Column("event_id", "string"), Column("payload", "json")))
+STAGE_ROWS = (["created_on", "name", "url"], [("now", "SHREDDED", "s3://bucket/shredded/")])
+Answer = tuple[list[str], list[tuple[Any, ...]]] | Exception
+
+
+class Recording:
+    """A connection of the driver that records statements. `answers`: what begins with a text gets this answer."""
+
+    def __init__(self, **answers: Answer) -> None:
+        self.answers: dict[str, Answer] = {"SHOW STAGES": STAGE_ROWS, **answers}
+        self.statements: list[str] = []
+        self.given: dict[str, Any] = {}
+        self.closed = False
+        self.session_id = 7
+
+    def connect(self, **given: Any) -> Recording:
+        self.given = given
+        return self
+
+    def cursor(self) -> Recording:
+        return self
+
+    def __enter__(self) -> Recording:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        return
+
+    def close(self) -> None:
+        self.closed = True
+
+    def execute(self, sql: str, parameters: Any = None) -> None:
+        self.statements.append(sql)
+        answer = next((answer for begin, answer in self.answers.items() if sql.startswith(begin)), ([], []))
+        if isinstance(answer, Exception):
+            raise answer
+        self._names, self._rows = answer
+
+    @property
+    def description(self) -> list[Any]:
+        return [type("Column", (), {"name": name}) for name in self._names]
+
+    def fetchall(self) -> list[tuple[Any, ...]]:
+        return self._rows
+
+    rowcount = 1
+
+
+@pytest.fixture
+def recording(monkeypatch: pytest.MonkeyPatch) -> Recording:
+    import snowflake.connector
+
+    connection = Recording()
+    monkeypatch.setenv(PASSWORD, "a-password-for-tests")
+    monkeypatch.setattr(snowflake.connector, "connect", connection.connect)
+    return connection
+
+
+@pytest.fixture
+def engine(recording: Recording) -> Snowflake:
+    return settings_of().open()
+
+
+def failure(number: int, text: str) -> Exception:
+    from snowflake.connector.errors import ProgrammingError
+
+    return ProgrammingError(text, errno=number)
+
+
+def told(recording: Recording, engine: Snowflake, number: int, text: str, sql: str = "SELECT 1") -> WarehouseError:
+    recording.answers = {sql: failure(number, text), **recording.answers}
+    with pytest.raises(WarehouseError) as found:
+        engine.execute(sql)
+    return found.value
+
+
+# Settings
+
+
+def test_settings_name_account_database_and_no_secret(recording: Recording) -> None:
+    settings = settings_of()
+    assert settings.place == "snowflake://fake-account/analytics"
+    with closing(settings.open()) as engine:
+        engine.execute("SELECT 1")
+    assert {name: recording.given[name] for name in ("account", "user", "database", "warehouse", "role", "password")} == {
+        "account": "fake-account",
+        "user": "loader",
+        "database": "analytics",
+        "warehouse": "LOADING",
+        "role": "LOADER",
+        "password": "a-password-for-tests",
+    }
+    assert settings.of_deployment("pr-7").place == "snowflake://fake-account/analytics_pr_7"
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"url": "snowflake://loader:hidden@account/db?warehouse=W"}, "password_variable"),
+        ({"url": "snowflake://account/db?warehouse=W"}, "allowed: snowflake://user@account/database"),
+        ({"url": "snowflake://loader@account/?warehouse=W"}, "allowed: snowflake://user@account/database"),
+        ({"url": "snowflake://loader@account/db"}, "allowed: snowflake://user@account/database"),
+        ({"url": f"{URL}&insecure_mode=true"}, "insecure_mode: allowed after the question mark"),
+        ({"url": f"{URL}&protocol=http&host=example.com"}, "http for a host on this machine"),
+        ({"password_variable": None}, "exactly one of private_key_file"),
+        ({"token_variable": "TOKEN"}, "exactly one of private_key_file"),
+        ({"passphrase_variable": "PASSPHRASE"}, "allowed with a private key"),
+        ({"stage": None}, "either a stage or a storage_integration"),
+        ({"storage_integration": "S3"}, "either a stage or a storage_integration"),
+        ({"stage": "@SHREDDED"}, "stage"),
+        ({"clustering": {"events": []}}, "at least one column"),
+    ],
+)
+def test_settings_that_cannot_work_are_refused_with_what_is_allowed(changes: dict[str, Any], words: str) -> None:
+    with pytest.raises(ValidationError) as refused:
+        settings_of(**changes)
+    assert words in str(refused.value.errors(include_url=False, include_input=False))
+
+
+def test_a_private_key_is_read_from_a_file_or_a_variable(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    from cryptography.hazmat.primitives import serialization as forms
+    from cryptography.hazmat.primitives.asymmetric import rsa
+
+    key = rsa.generate_private_key(65537, 2048)
+    locked = forms.BestAvailableEncryption(b"the passphrase")
+    pem = key.private_bytes(forms.Encoding.PEM, forms.PrivateFormat.PKCS8, locked)
+    der = key.private_bytes(forms.Encoding.DER, forms.PrivateFormat.PKCS8, forms.NoEncryption())
+    (tmp_path / "key.p8").write_bytes(pem)
+    monkeypatch.setenv("KEY", pem.decode())
+    monkeypatch.setenv("PASSPHRASE", "the passphrase")
+    by_file = {"password_variable": None, "private_key_file": str(tmp_path / "key.p8"), "passphrase_variable": "PASSPHRASE"}
+    by_variable = {"password_variable": None, "private_key_variable": "KEY", "passphrase_variable": "PASSPHRASE"}
+    assert (
+        settings_of(**by_file).access.login.credentials()
+        == settings_of(**by_variable).access.login.credentials()
+        == {"private_key": der}
+    )
+    monkeypatch.setenv("PASSPHRASE", "wrong")
+    with pytest.raises(Unavailable, match="holds no private key that can be read") as refused:
+        settings_of(**by_variable).open().execute("SELECT 1")
+    assert "PRIVATE KEY" not in str(refused.value)
+
+
+def test_a_missing_secret_is_named_and_charged_to_no_item(monkeypatch: pytest.MonkeyPatch, recording: Recording) -> None:
+    monkeypatch.delenv(PASSWORD)
+    with pytest.raises(Unavailable, match=f"{PASSWORD}: is not set"):
+        settings_of().open().execute("SELECT 1")
+    assert not recording.statements
+
+
+def test_a_session_does_not_depend_on_the_accounts_defaults(recording: Recording) -> None:
+    with closing(settings_of(statement_seconds=60).open(patience=2.5)) as engine:
+        engine.execute("SELECT 1")
+    assert recording.given["autocommit"] is True
+    assert recording.given["paramstyle"] == "qmark"
+    parameters = recording.given["session_parameters"]
+    assert (parameters["LOCK_TIMEOUT"], parameters["STATEMENT_TIMEOUT_IN_SECONDS"]) == (3, 60)
+    assert (parameters["TIMEZONE"], parameters["QUOTED_IDENTIFIERS_IGNORE_CASE"]) == ("UTC", False)
+
+
+def test_questions_have_a_role_of_their_own(recording: Recording) -> None:
+    with closing(settings_of(read_role="ANALYST").open(read_only=True)) as engine:
+        engine.execute("SELECT 1")
+    assert recording.given["role"] == "ANALYST"
+
+
+# Names
+
+
+def test_plain_names_need_no_quotes_and_other_names_are_stored_as_they_are() -> None:
+    assert folded("""SELECT "id", 'the "id"', "Name__c", "odd name", "a""b" FROM "shop"."t" -- "x" """) == (
+        """SELECT "ID", 'the "id"', "NAME__C", "odd name", "a""b" FROM "SHOP"."T" -- "x" """
+    )
+    assert folded(r"""SELECT 'it\'s "id"', "id" """) == r"""SELECT 'it\'s "id"', "ID" """
+    assert [platform_name(name) for name in ("ID", "Name__c", "Ünit 1")] == ["id", "name__c", "Ünit 1"]
+    assert [read_back(name) for name in ("ID", "Ünit 1", "by_hand")] == ["id", "Ünit 1", None]
+    assert literal("it's \\") == r"'it''s \\'"
+
+
+# Staging
+
+
+def uris(count: int) -> list[str]:
+    return [f"s3://bucket/shredded/shop/item/attempt/events/date=2026-01-01/{n}.parquet" for n in range(count)]
+
+
+def test_exactly_the_listed_objects_are_copied_into_a_table_of_the_attempt(recording: Recording, engine: Snowflake) -> None:
+    staged = engine.stage(EVENTS, uris(2))
+    [show, *_, create, copy] = recording.statements
+    assert show == 'SHOW STAGES LIKE \'SHREDDED\' IN SCHEMA "ANALYTICS"."PUBLIC"'
+    assert create == (
+        f'CREATE TRANSIENT TABLE {folded(staged.sql)} ("EVENT_ID" VARCHAR, "PAYLOAD" VARCHAR) DATA_RETENTION_TIME_IN_DAYS = 0'
+    )
+    folder = "shop/item/attempt/events/date=2026-01-01"
+    assert copy == (
+        f'COPY INTO {folded(staged.sql)} FROM @"ANALYTICS"."PUBLIC"."SHREDDED" '
+        f"FILES = ('{folder}/0.parquet', '{folder}/1.parquet') "
+        "FILE_FORMAT = (TYPE = PARQUET USE_LOGICAL_TYPE = TRUE) MATCH_BY_COLUMN_NAME = CASE_INSENSITIVE "
+        "ON_ERROR = ABORT_STATEMENT"
+    )
+    engine.unstage(staged)
+    engine.unstage(staged)
+    assert recording.statements[-1] == f"DROP TABLE IF EXISTS {folded(staged.sql)}"
+    assert recording.statements.count(recording.statements[-1]) == 1
+
+
+def test_the_memory_of_copy_is_of_no_effect_as_each_attempt_has_a_new_table(engine: Snowflake) -> None:
+    """Snowflake skips files that a table has loaded within 64 days, and reports success."""
+    assert engine.stage(EVENTS, uris(1)).sql != engine.stage(EVENTS, uris(1)).sql
+
+
+def test_more_than_a_thousand_objects_need_several_copies(recording: Recording, engine: Snowflake) -> None:
+    engine.stage(EVENTS, uris(2001))
+    copies = [sql for sql in recording.statements if sql.startswith("COPY")]
+    assert [sql.count(".parquet'") for sql in copies] == [1000, 1000, 1]
+    assert all(f"/{n}.parquet'" in "".join(copies) for n in (0, 999, 1000, 1999, 2000))
+
+
+def test_an_object_outside_of_the_stage_is_refused_before_anything_is_created(recording: Recording, engine: Snowflake) -> None:
+    """A directory outside of the stage once loaded nothing, and was marked as loaded."""
+    recording.answers["SHOW STAGES"] = (["name", "url"], [("SHREDDED", "s3://bucket/shredded/sho")])
+    with pytest.raises(
+        staging.OutsideStage, match=r"is not below s3://bucket/shredded/sho/, the URL of the stage.*warehouse\.stage"
+    ):
+        engine.stage(EVENTS, uris(1))
+    assert len(recording.statements) == 1
+
+
+@pytest.mark.parametrize("rows", [[], [("SHREDDED", "")], [("SHREDDEX", "s3://bucket/shredded/")]])
+def test_a_stage_that_the_role_cannot_use_is_unavailable(
+    recording: Recording, engine: Snowflake, rows: list[tuple[str, str]]
+) -> None:
+    recording.answers["SHOW STAGES"] = (["name", "url"], rows)
+    with pytest.raises(Unavailable, match=r"no external stage PUBLIC\.SHREDDED.*GRANT USAGE ON STAGE PUBLIC\.SHREDDED"):
+        engine.stage(EVENTS, uris(1))
+
+
+def test_a_storage_integration_reads_without_a_stage(recording: Recording) -> None:
+    settings_of(stage=None, storage_integration="s3_reader").open().stage(EVENTS, uris(1))
+    assert "FROM 's3://bucket/' STORAGE_INTEGRATION = S3_READER FILES = ('shredded/shop/" in recording.statements[-1]
+    assert not [sql for sql in recording.statements if sql.startswith("SHOW")]
+
+
+def test_a_skipped_object_fails_the_load_and_leaves_no_table(recording: Recording, engine: Snowflake) -> None:
+    recording.answers["COPY"] = (["file", "status", "first_error"], [("x.parquet", "LOAD_SKIPPED", "File was loaded before.")])
+    with pytest.raises(LoadFailed, match=r"table events: x\.parquet was not loaded"):
+        engine.stage(EVENTS, uris(1))
+    assert recording.statements[-1].startswith('DROP TABLE IF EXISTS "MANIFEST_PLATFORM_STAGING"."STAGE_')
+
+
+def test_tables_of_killed_workers_are_dropped_after_a_day() -> None:
+    name = staging.staging_name()
+    made = int(name.split("_")[1])
+    assert not staging.is_left_over(name, made + staging.KEPT_SECONDS)
+    assert staging.is_left_over(name, made + staging.KEPT_SECONDS + 1)
+    assert not staging.is_left_over("stage_1_of_somebody", made * 2)
+
+
+def test_json_columns_are_variants_by_option(recording: Recording) -> None:
+    engine = settings_of(json_as="variant").open()
+    assert engine.sql_type("json") == "VARIANT"
+    staged = engine.stage(EVENTS, uris(1))
+    assert staged.sql.startswith(
+        '(SELECT "event_id", COALESCE(TRY_PARSE_JSON("payload"), TO_VARIANT("payload")) AS "payload" FROM '
+    )
+    engine.unstage(staged)
+    assert recording.statements[-1].startswith('DROP TABLE IF EXISTS "MANIFEST_PLATFORM_STAGING"."STAGE_')
+
+
+# Transactions
+
+
+def test_a_failed_statement_leaves_a_transaction_that_is_rolled_back_explicitly(
+    recording: Recording, engine: Snowflake
+) -> None:
+    recording.answers["DELETE"] = failure(100038, "Numeric value 'x' is not recognized")
+    engine.begin()
+    with pytest.raises(LoadFailed):
+        engine.write("DELETE FROM t")
+    engine.rollback()
+    assert recording.statements == ["BEGIN TRANSACTION", "DELETE FROM t", "ROLLBACK"]
+
+
+def test_a_session_that_is_lost_in_a_transaction_is_not_replaced_within_it(recording: Recording, engine: Snowflake) -> None:
+    """In a new session, each statement would commit by itself."""
+    engine.begin()
+    recording.answers["UPDATE"] = failure(390112, "Your session has expired.")
+    with pytest.raises(Unavailable):
+        engine.write("UPDATE t")
+    with pytest.raises(Conflict):
+        engine.write("INSERT INTO t")
+    with pytest.raises(Conflict):
+        engine.commit()
+    assert recording.statements == ["BEGIN TRANSACTION", "UPDATE t"]
+
+
+def test_a_commit_without_an_answer_is_unclear(recording: Recording, engine: Snowflake) -> None:
+    engine.begin()
+    recording.answers["COMMIT"] = failure(250003, "Failed to execute request")
+    with pytest.raises(Unclear):
+        engine.commit()
+
+
+def test_a_statement_is_interrupted_through_another_session(recording: Recording, engine: Snowflake) -> None:
+    engine.interrupt()
+    assert recording.statements == []
+    engine.execute("SELECT 1")
+    engine.interrupt()
+    assert recording.statements == ["SELECT 1", "SELECT SYSTEM$CANCEL_ALL_QUERIES(7)"]
+
+
+@pytest.mark.parametrize(
+    "sql",
+    ["DELETE FROM t", "SELECT 1; SELECT 2", "CREATE TABLE t (a INT)", "CALL f()", "SELECT SYSTEM$WAIT(1)", "SELECT $1 FROM @s"],
+)
+def test_a_persons_question_is_a_single_query_of_tables(recording: Recording, sql: str) -> None:
+    with pytest.raises(LoadFailed):
+        settings_of().open(read_only=True).query(sql)
+    assert recording.statements == []
+
+
+# Errors
+
+
+@pytest.mark.parametrize(
+    ("number", "text", "words"),
+    [
+        (390114, "Authentication token has expired. The user must authenticate again.", "the next try logs in again"),
+        (390144, "JWT token is invalid.", "ALTER USER … SET RSA_PUBLIC_KEY"),
+        (390100, "Incorrect username or password was specified.", "password_variable"),
+        (390318, "OAuth access token expired.", "token_variable"),
+        (606, "No active warehouse selected in the current session.", "GRANT USAGE ON WAREHOUSE"),
+        (90073, "Warehouse 'W' cannot be resumed because resource monitor 'M' has exceeded its quota.", "SET CREDIT_QUOTA"),
+        (625, "Statement '1' has locked table 'FENCE' in transaction 2 and this lock has not yet been released.", "SHOW LOCKS"),
+        (630, "Statement reached its statement or warehouse timeout of 60 second(s) and was canceled.", "statement_seconds"),
+        (3001, "Insufficient privileges to operate on schema 'SHOP'", "GRANT … ON SCHEMA SHOP"),
+        (
+            2003,
+            "Stage 'ANALYTICS.PUBLIC.SHREDDED' does not exist or not authorized.",
+            "GRANT USAGE ON STAGE ANALYTICS.PUBLIC.SHREDDED",
+        ),
+        (91003, "Failed to access remote file: access denied. Please check your credentials", "s3:GetObject"),
+        (250003, "Failed to execute request: HTTPSConnectionPool", "The next try connects again"),
+    ],
+)
+def test_what_passes_or_an_operator_mends_is_charged_to_no_item(
+    recording: Recording, engine: Snowflake, number: int, text: str, words: str
+) -> None:
+    error = told(recording, engine, number, text)
+    assert isinstance(error, Unavailable)
+    assert text.split(".")[0].rstrip(".") in str(error)
+    assert words in str(error)
+
+
+def test_the_missing_privilege_is_named_by_its_grant(recording: Recording, engine: Snowflake) -> None:
+    for sql, grant in (("CREATE SCHEMA s", "CREATE SCHEMA ON DATABASE"), ("CREATE TABLE t", "CREATE TABLE ON SCHEMA")):
+        error = told(recording, engine, 3001, "SQL access control error: Insufficient privileges", sql)
+        assert isinstance(error, Unavailable)
+        assert f"GRANT {grant}" in str(error)
+
+
+@pytest.mark.parametrize(
+    ("number", "text", "words"),
+    [
+        (2003, "Object 'NOWHERE' does not exist or not authorized.", ""),
+        (1003, "syntax error line 1 at position 0 unexpected 'SELEKT'.", ""),
+        (100078, "String 'abc' is too long and would be truncated", "shred.types"),
+        (100039, "Numeric value '1e99' is out of range", "shred.types"),
+        (91016, "Remote file 'x' was not found.", "Reshred the item"),
+    ],
+)
+def test_what_no_repeat_mends_fails_the_item(
+    recording: Recording, engine: Snowflake, number: int, text: str, words: str
+) -> None:
+    error = told(recording, engine, number, text)
+    assert isinstance(error, LoadFailed)
+    assert words in str(error)
+
+
+@pytest.mark.parametrize(
+    ("number", "text"),
+    [
+        (2002, "Object 'FENCE' already exists."),
+        (625, "was aborted because the number of waiters for this lock exceeds the 20 statements limit."),
+        (640, "Deadlock detected"),
+    ],
+)
+def test_a_race_is_repeated(recording: Recording, engine: Snowflake, number: int, text: str) -> None:
+    assert isinstance(told(recording, engine, number, text), Conflict)
+
+
+# Privileges and upkeep
+
+
+def test_grants_are_the_least_that_loading_needs(engine: Snowflake) -> None:
+    assert engine.grants(["shop"], "loader") == [
+        'CREATE ROLE IF NOT EXISTS "LOADER"',
+        'GRANT ROLE "LOADER" TO USER "LOADER"',
+        'GRANT USAGE ON WAREHOUSE "LOADING" TO ROLE "LOADER"',
+        'GRANT MONITOR ON WAREHOUSE "LOADING" TO ROLE "LOADER"',
+        'GRANT USAGE ON DATABASE "ANALYTICS" TO ROLE "LOADER"',
+        'GRANT CREATE SCHEMA ON DATABASE "ANALYTICS" TO ROLE "LOADER"',
+        '-- only if schema "ANALYTICS"."SHOP" exists and belongs to another role:',
+        'GRANT USAGE, MONITOR, CREATE TABLE ON SCHEMA "ANALYTICS"."SHOP" TO ROLE "LOADER"',
+        'GRANT USAGE ON DATABASE "ANALYTICS" TO ROLE "LOADER"',
+        'GRANT USAGE ON SCHEMA "ANALYTICS"."PUBLIC" TO ROLE "LOADER"',
+        'GRANT USAGE ON STAGE "ANALYTICS"."PUBLIC"."SHREDDED" TO ROLE "LOADER"',
+    ]
+    by_integration = settings_of(stage=None, storage_integration="S3_READER").open()
+    assert by_integration.grants([], "loader")[-1] == 'GRANT USAGE ON INTEGRATION "S3_READER" TO ROLE "LOADER"'
+
+
+def test_clustering_keys_are_set_by_option() -> None:
+    engine = settings_of(clustering={"events": ["collector_tstamp", "app_id"]}).open()
+    assert engine.cluster("shop", "events") == 'ALTER TABLE "shop"."events" CLUSTER BY ("collector_tstamp", "app_id")'
+    assert engine.cluster("shop", "other") is None
