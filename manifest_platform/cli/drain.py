@@ -54,8 +54,8 @@ def drain(
     """Registers new directories, shreds them and loads them in order.
 
     Works until nothing is left, a feed is blocked, or --items or --seconds is reached. Exit code 0 if work was done or another
-    drain is running, 1 if an item failed or the landing root could not be listed, 3 if a feed is blocked, 4 if there was
-    nothing to do. With --json: one line for each event, then the summary.
+    drain is running, 1 if an item failed or the landing root could not be listed, 3 if a feed is blocked or another
+    program has the warehouse open, 4 if there was nothing to do. With --json: one line for each event, then the summary.
     """
     documents = as_json(context)
     report = DrainReport()
@@ -123,11 +123,11 @@ def _discover(pipeline: Pipeline, feeds: Sequence[str] | None, as_typed: Typed, 
 def _exit(report: DrainReport, looked: bool) -> Exit:
     """Returns the exit code of a drain. BUSY counts as done, because the other drain does the same work."""
     stops = {report.stop, *(end.stop for end in report.ends)}
-    if report.stop is Stop.BLOCKED:
+    if report.stop in (Stop.BLOCKED, Stop.HELD):
         return Exit.BLOCKED
     if report.failed or not looked or stops & {Stop.UNAVAILABLE, Stop.FENCED}:
         return Exit.FAILED
-    if Stop.BLOCKED in stops:
+    if stops & {Stop.BLOCKED, Stop.HELD}:
         return Exit.BLOCKED
     return Exit.DONE if report.shredded or report.loaded or Stop.BUSY in stops else Exit.NOTHING
 

@@ -114,7 +114,7 @@ def broken_at(pipeline: Pipeline, warehouse: Warehouse, feed: str) -> Broken | N
 def _reader(pipeline: Pipeline, patient: bool, look: Look | None) -> Generator[Warehouse]:
     from manifest_platform.warehouse.apply import Warehouse, open_warehouse  # late: asking for the state must be cheap
 
-    if patient or "warehouse" in pipeline.__dict__:
+    if patient or pipeline.has_warehouse_at_hand:
         yield pipeline.warehouse
         return
     if look:

@@ -34,6 +34,7 @@ from manifest_platform.pipeline.events import Event, ItemFailed, Loaded, PutBack
 from manifest_platform.pipeline.loading import load, settle
 from manifest_platform.pipeline.pipeline import Pipeline
 from manifest_platform.pipeline.shredding import free_abandoned, listing_of, portion, shred
+from manifest_platform.pipeline.turns import Turn
 from manifest_platform.remedies import Action, Remedy
 from manifest_platform.sources.source import LOAD, SHRED
 
@@ -250,9 +251,12 @@ def load_chosen(
             if isinstance(lease, LeaseBusy):
                 yield Waiting(str(lease))
                 continue
-            for event in _load_held(pipeline, choice, ordered, lease):
+            mine = Turn(pipeline, feed)
+            for event in _load_held(pipeline, choice, ordered, lease, mine):
                 told |= {event.key} if isinstance(event, Loaded | ItemFailed) else set()
+                mine.release()
                 yield event
+            pipeline.let_go()
         if told.issuperset(ordered):
             return
 
@@ -290,11 +294,13 @@ def _loaded_before(pipeline: Pipeline, keys: Collection[ItemKey], refused: bool)
             yield PassedOver(key, judged.reason or str(judged.standing))
 
 
-def _load_held(pipeline: Pipeline, choice: Choice, ordered: list[ItemKey], lease: Lease) -> Iterator[Event]:
+def _load_held(pipeline: Pipeline, choice: Choice, ordered: list[ItemKey], lease: Lease, mine: Turn) -> Iterator[Event]:
     """Loads the rest of the choice under the lease. Ends early if another process changed what is left."""
     verdicts = pipeline.manifest.verdicts(lease)
     while ordered:
         verdict = next(verdicts)
+        if isinstance(verdict, Abandoned | Ready):
+            mine.reach()
         if isinstance(verdict, Abandoned):
             settled = settle(pipeline, lease, verdict)
             if settled:

@@ -45,6 +45,7 @@ from manifest_platform.pipeline.events import (
 from manifest_platform.pipeline.loading import GivenUp, load, settle
 from manifest_platform.pipeline.pipeline import Pipeline
 from manifest_platform.pipeline.shredding import free_abandoned, portion, shred
+from manifest_platform.pipeline.turns import HeldByWorker, Turn
 from manifest_platform.remedies import Action, Remedy
 from manifest_platform.sources.source import LOAD, SHRED
 from manifest_platform.spark import SparkUnavailable
@@ -75,6 +76,7 @@ def drain(
     for found in broken(pipeline):  # if nothing was loaded, no load has noticed a broken chain
         if found.feed in ends and ends[found.feed].stop is Stop.IDLE:
             ends[found.feed] = FeedEnd(found.feed, Stop.BLOCKED, reason=found.reason, remedy=found.remedy)
+    pipeline.let_go()
     yield work.ended(ends)
 
 
@@ -135,9 +137,10 @@ class _Drain:
         except Unbelieved as error:
             found = explained(self.pipeline, error)
             return FeedEnd(feed, Stop.BLOCKED, reason=found.reason, remedy=found.remedy)
+        except HeldByWorker as held:
+            return FeedEnd(feed, Stop.BUSY, reason=str(held))
         except Held as held:
-            other = _beside(self.pipeline, feed)
-            return FeedEnd(feed, Stop.BUSY if other else Stop.UNAVAILABLE, reason=f"{other}: {held}" if other else str(held))
+            return FeedEnd(feed, Stop.HELD, reason=str(held))
         except (WarehouseError, StoreUnavailable, OutcomeUnknown, SparkUnavailable) as error:
             return FeedEnd(feed, Stop.UNAVAILABLE, reason=str(error))
 
@@ -202,6 +205,7 @@ class _Drain:
                 ready, _ = self._waiting(feed, limit)
             if ready:
                 ready = portion(ready, limit)
+                pipeline.let_go()
                 yield ShredStarted(len(ready), sum(item.landed.bytes for item in ready if item.landed))
                 try:
                     events = shred(pipeline, lease, self.spark, ready)
@@ -222,27 +226,32 @@ class _Drain:
         if isinstance(verdict, Idle) or (isinstance(verdict, Blocked) and verdict.standing is not Standing.PROCESSING):
             return verdict
         with pipeline.lease(feed, pipeline.load.key) as lease:
-            pipeline.warehouse.reach()  # before any claim, so that an outage is charged to no item
+            mine = Turn(pipeline, feed)
             verdicts = pipeline.manifest.verdicts(lease)
             while not (stop := self._spent(self.report.loaded)):
                 verdict = next(verdicts)
+                if not isinstance(verdict, Abandoned | Ready):
+                    return verdict
+                mine.reach()
                 if isinstance(verdict, Abandoned):
                     if settled := settle(pipeline, lease, verdict):
                         yield settled
-                elif isinstance(verdict, Ready):
+                else:
                     try:
                         with _told(verdict.item):
                             event = load(pipeline, lease, verdict)
                     except ConditionFailed:
                         continue  # an item was registered or resolved meanwhile: read again
+                    except Held:
+                        mine.lost()
+                        continue  # another process made the file, or opened it after an error: wait for it
                     except GivenUp as error:
                         remedy = error.remedy or Remedy(Action.SHOW_STATUS)
                         return Blocked(verdict.item, Standing.NEEDS_FULL, str(error), pipeline.clock(), remedy)
                     if isinstance(event, Loaded) and pipeline.manifest.step(feed, pipeline.load.key).order == "full":
                         _let_steps_follow(pipeline)
+                    mine.release()
                     yield event
-                else:
-                    return verdict
             return stop
 
 
@@ -258,20 +267,6 @@ def _told(item: Item) -> Generator[None]:
     except BaseException as end:
         end.add_note(f"{name} was being loaded: the next drain asks the warehouse whether it was committed")
         raise
-
-
-def _beside(pipeline: Pipeline, feed: str) -> str:
-    """Returns the worker that may have the warehouse open: one on a dataset of this configuration; empty if there is none.
-
-    If there is none, another program has it open, such as a person's query. That must not look like a running drain.
-    """
-    for name in pipeline.config.datasets:
-        with Pipeline(pipeline.config, name) as other:
-            for (application, place), lease in other.manifest.kept().leases.items():
-                is_mine = (name, application, place) == (pipeline.name, pipeline.load.key, feed)
-                if lease.is_live(pipeline.clock()) and not is_mine:
-                    return f"{application} on feed {place} of {name} is at work, held by {lease.holder}"
-    return ""
 
 
 def _let_steps_follow(pipeline: Pipeline) -> None:

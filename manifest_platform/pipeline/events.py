@@ -156,13 +156,14 @@ Event = ShredStarted | Shredded | Loaded | ItemFailed | PutBack | ShreddedAgain
 
 
 class Stop(StrEnum):
-    """The reason why a drain ended."""
+    """The reason why a drain ended. `busy`: another worker does the work; `held`: another program has the warehouse open."""
 
     IDLE = "idle"
     BLOCKED = "blocked"
     BUDGET_ITEMS = "budget of items"
     BUDGET_SECONDS = "budget of seconds"
     BUSY = "busy"
+    HELD = "held"
     UNAVAILABLE = "unavailable"
     FENCED = "fenced"
 

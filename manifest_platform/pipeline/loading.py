@@ -68,6 +68,7 @@ from manifest_platform.warehouse.errors import (
     CannotLoad,
     CheckInvalid,
     Fenced,
+    Held,
     ManifestBehind,
     NeedsConsent,
     NewerControlTables,
@@ -184,8 +185,9 @@ def loading(declared: Declared, ready: Ready, listing: Listing | OutputGone) -> 
         raise
     except CannotLoad as error:
         return (yield from _failed(claim, Failure.of(error, traceback.format_exc())))
-    except (CheckInvalid, NewerControlTables, Unbelieved) as error:
-        yield from ask(PutBack(claim, str(error)))  # not the item's fault: the configuration or the whole warehouse is wrong
+    except (CheckInvalid, Held, NewerControlTables, Unbelieved) as error:
+        # Not the item's fault: the configuration or the whole warehouse is wrong, or another process has it open.
+        yield from ask(PutBack(claim, str(error)))
         raise
     told, checks = ((), ()) if isinstance(applied, AlreadyApplied) else (applied.told, applied.checks)
     yield from ask(Complete(claim, loaded_payload(applied.entry, listing.bytes, told, checks), applied.entry.record_id))

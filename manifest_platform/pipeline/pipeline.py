@@ -164,11 +164,23 @@ class Pipeline:
         self._stack.callback(warehouse.close)
         return warehouse
 
+    @property
+    def has_warehouse_at_hand(self) -> bool:
+        """True if the warehouse was used, and answers without waiting for another process to let go of it."""
+        return "warehouse" in self.__dict__ and self.warehouse.is_at_hand
+
+    def let_go(self, idle: bool = True) -> bool:
+        """Lets other processes use a warehouse that only a single process can have open, and returns True if it did.
+
+        `idle`: no load follows soon; otherwise only if another process waits for it.
+        """
+        return "warehouse" in self.__dict__ and self.warehouse.release(idle)
+
     def newest_epoch(self) -> int:
         """Returns the newest epoch in the warehouse's fence, without waiting for a lock. Raises WarehouseError."""
         from manifest_platform.warehouse.apply import open_warehouse
 
-        if "warehouse" in self.__dict__:
+        if self.has_warehouse_at_hand:
             return self.warehouse.newest_epoch()
         with contextlib.closing(open_warehouse(self.engine_settings, self.name, read_only=True, patience=0.1)) as reader:
             return reader.newest_epoch()

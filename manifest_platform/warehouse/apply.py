@@ -290,6 +290,15 @@ class Warehouse:
         """Stops a load that runs in another thread. Its transaction rolls back, unless COMMIT has begun."""
         self._engine.interrupt()
 
+    def release(self, idle: bool = False) -> bool:
+        """Lets other processes use a warehouse that only a single process can have open. See `Engine.release`."""
+        return self._engine.release(idle)
+
+    @property
+    def is_at_hand(self) -> bool:
+        """False if the next statement may have to wait until another process lets go of the warehouse."""
+        return self._engine.is_at_hand
+
     def close(self) -> None:
         """Closes the connection; the next call opens a new connection."""
         self._prepared.clear()

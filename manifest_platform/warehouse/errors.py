@@ -171,7 +171,14 @@ class Unavailable(WarehouseError, Transient):
 
 
 class Held(Unavailable):
-    """Another process has the warehouse open, and only one process may write to it."""
+    """Another process has the warehouse open, and only one process may write to it.
+
+    `pid`: that process, if it is known. `is_worker`: it is known to be a worker of the platform, which soon lets go.
+    """
+
+    def __init__(self, message: str, pid: int | None = None, is_worker: bool = False) -> None:
+        self.pid, self.is_worker = pid, is_worker
+        super().__init__(message)
 
 
 class Conflict(WarehouseError, Transient):

@@ -255,6 +255,7 @@ def watermark(pipeline: Pipeline) -> str:
 def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("config")
+    parser.add_argument("--dataset", default=NAME)
     parser.add_argument("--without-heartbeat", action="store_true")
     parser.add_argument("--connects-late", action="store_true")
     parser.add_argument("--discover", action="store_true")
@@ -266,7 +267,7 @@ def main() -> None:
     if arguments.connects_late:  # so that a paused process does not hold the file of an embedded warehouse
         setattr(Warehouse, "reach", lambda _: None)  # noqa: B010
     settings = config.load(arguments.config)
-    with Pipeline(settings, NAME) as pipeline:
+    with Pipeline(settings, arguments.dataset) as pipeline:
         if arguments.discover:
             discover(pipeline)
         print("ready", flush=True)  # noqa: T201

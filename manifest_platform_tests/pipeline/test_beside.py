@@ -64,9 +64,13 @@ def test_a_load_interrupted_by_a_lost_warehouse_is_settled_by_the_next_drain(
         assert "load Failed lease_expired" in history(pipeline, 0)
 
 
-def test_a_warehouse_locked_by_another_drain_makes_a_drain_busy(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
-    """An embedded warehouse has one writer. A drain of another dataset keeps it open, even while it shreds."""
+def test_the_wait_for_a_worker_that_has_the_warehouse_ends_as_busy(
+    tmp_path: Path, spark: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An embedded warehouse has one writer. It is waited for as long as a load may take, and no longer."""
     monkeypatch.setattr(DuckDB, "patience", 0.1)
+    shop = Shop(tmp_path, limits={"load_hours": 1 / 3600})
+    shop.shredded(spark, 1)
     file = str(shop.home / "warehouse.duckdb")
     duckdb.connect(file).close()
     with shop.open() as holder, shop.open() as pipeline:
@@ -77,6 +81,6 @@ def test_a_warehouse_locked_by_another_drain_makes_a_drain_busy(shop: Shop, monk
             assert f"shred on feed enriched of {NAME} is at work, held by " in report.reason
             assert history(pipeline, 0)[-1] == "shred Processed", "nothing was claimed"
             _, report = drained(pipeline)
-            assert report.stop is Stop.UNAVAILABLE, "nobody works: a query that somebody forgot is to be told of"
+            assert report.stop is Stop.HELD, "nobody works: a query that somebody forgot is to be told of"
             assert "End that process, or try again" in report.reason
         assert drained(pipeline)[1].loaded == 1

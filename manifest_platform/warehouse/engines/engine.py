@@ -159,6 +159,18 @@ class Engine(ABC):
     def close(self) -> None:
         """Closes the connection; the next statement opens a new connection."""
 
+    def release(self, idle: bool) -> bool:
+        """Lets other processes use what only one process can have, and returns True if it did; the next statement waits for it.
+
+        Called between transactions. `idle`: no load follows soon; otherwise the engine does so only for a process that waits.
+        """
+        return False
+
+    @property
+    def is_at_hand(self) -> bool:
+        """False if the next statement may have to wait until another process lets go of the warehouse."""
+        return True
+
     @abstractmethod
     def qualified(self, schema: str, table: str | None = None) -> str:
         """Returns the quoted name of a schema, or of a table in it."""

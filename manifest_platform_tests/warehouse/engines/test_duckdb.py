@@ -1,5 +1,8 @@
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 import time
 from collections.abc import Iterator
 from dataclasses import replace
@@ -17,7 +20,8 @@ from manifest_platform.listing import Column, Listing, ShreddedObject, Table
 from manifest_platform.testing.loads import EVENTS, PRODUCT, events, gone, load, names_of, products, window
 from manifest_platform.warehouse.apply import Warehouse
 from manifest_platform.warehouse.engines.duckdb.engine import DuckDB
-from manifest_platform.warehouse.errors import LoadFailed, Unavailable, WarehouseError
+from manifest_platform.warehouse.engines.duckdb.turns import Turns
+from manifest_platform.warehouse.errors import Held, LoadFailed, Unavailable, WarehouseError
 
 
 @pytest.fixture
@@ -198,3 +202,65 @@ def test_parent_directories_are_made(tmp_path: Path) -> None:
     engine = DuckDB(tmp_path / "deep" / "er" / "w.duckdb")
     assert engine.execute("SELECT 1") == [(1,)]
     engine.close()
+
+
+def test_the_file_is_let_go_for_somebody_who_waits_and_when_idle(engine: DuckDB) -> None:
+    engine.execute("SELECT 1")
+    assert not engine.release(idle=False) and engine.is_at_hand, "opening the file costs more than a small load"
+    other = Turns(engine.path)
+    other.wait()
+    assert engine.release(idle=False) and not engine.is_at_hand
+    other.leave()
+    assert [one.name for one in engine.path.parent.iterdir()] == [engine.path.name], "the folder of tickets goes"
+    engine.execute("SELECT 1")
+    assert engine.release(idle=True) and not engine.release(idle=True)
+
+
+def test_who_came_first_opens_the_file_first(engine: DuckDB) -> None:
+    first, second = Turns(engine.path), Turns(engine.path)
+    assert first.is_mine(), "nobody waits"
+    first.wait()
+    second.wait()
+    assert (first.is_mine(), second.is_mine(), Turns(engine.path).is_mine()) == (True, False, False)
+    with pytest.raises(Held, match="other processes wait for it, and came earlier"):
+        DuckDB(engine.path, patience=0.1).execute("SELECT 1")
+    [late, _] = sorted((engine.path.with_name(f"{engine.path.name}.waiting")).iterdir())
+    os.utime(late, (0, 0))
+    assert second.is_mine(), "a ticket that nobody touches any more does not count"
+    first.leave()
+    second.leave()
+    DuckDB(engine.path, patience=0.1).execute("SELECT 1")
+
+
+def test_a_reader_waits_for_writers_only_part_of_its_time(engine: DuckDB) -> None:
+    engine.execute("SELECT 1")
+    engine.release(idle=True)
+    writer = Turns(engine.path)
+    writer.wait()
+    reader = DuckDB(engine.path, patience=0.4, read_only=True)
+    assert reader.execute("SELECT 1") == [(1,)], "another reader may have the file, which this one can share"
+    reader.close()
+    writer.leave()
+
+
+def test_a_worker_is_told_from_a_program(engine: DuckDB) -> None:
+    """A program may keep the file all day; a worker lets go after its transaction."""
+    script = (
+        "import sys; from manifest_platform.warehouse.engines.duckdb.engine import DuckDB\n"
+        "held = DuckDB(sys.argv[1]); held.execute('SELECT 1'); print(1, flush=True); sys.stdin.read()"
+    )
+    worker = subprocess.Popen(
+        [sys.executable, "-c", script, str(engine.path)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    )
+    try:
+        assert worker.stdout and worker.stdout.readline() == "1\n"
+        with pytest.raises(Held) as held:
+            DuckDB(engine.path, patience=0).execute("SELECT 1")
+        assert (held.value.pid, held.value.is_worker) == (worker.pid, True)
+        engine.path.with_name(f"{engine.path.name}.worker").unlink()
+        with pytest.raises(Held) as held:
+            DuckDB(engine.path, patience=0).execute("SELECT 1")
+        assert (held.value.pid, held.value.is_worker) == (worker.pid, False)
+    finally:
+        worker.kill()
+        worker.communicate()

@@ -12,13 +12,16 @@ from typing import TYPE_CHECKING, Any
 
 from manifest_platform import questions, storage
 from manifest_platform.listing import Table
+from manifest_platform.warehouse.engines.duckdb.turns import Turns
 from manifest_platform.warehouse.engines.engine import Engine, Staging
 from manifest_platform.warehouse.errors import Conflict, ConstraintViolated, Held, LoadFailed, Unavailable
 
 if TYPE_CHECKING:
     import duckdb
 
-_LOCK_POLL_SECONDS = 0.05
+_LOCK_POLL_SECONDS, _OFTEN_SECONDS = 0.02, 2.0  # each try to open a locked file costs about 4 ms
+_READERS_COURTESY_SECONDS = 5.0
+_HOLDER = re.compile(r"\(PID (?P<pid>\d+)\)")
 _HELD = ("Could not set lock", "with a different configuration")  # by another process; by this process, for another use
 
 # An error with one of these texts says that an object does not exist. A committed object that is gone does not come back.
@@ -40,7 +43,7 @@ _LOGICAL_TYPES = {sql: logical for logical, sql in _SQL_TYPES.items()}
 
 
 class DuckDB(Engine):
-    """A DuckDB file, created if absent. The connection, and with it the lock on the file, is kept until `close`.
+    """A DuckDB file, created if absent. The connection, and with it the lock on the file, is kept until `release` or `close`.
 
     Its transactions are snapshots: the second writer of a row gets a conflict immediately, and DuckDB has then rolled it back.
 
@@ -54,6 +57,7 @@ class DuckDB(Engine):
         self.read_only = read_only
         self._connection: duckdb.DuckDBPyConnection | None = None
         self._catalog = ""
+        self._turns = Turns(self.path)
 
     def execute(self, sql: str, parameters: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
         """Runs one statement and returns its rows."""
@@ -116,10 +120,25 @@ class DuckDB(Engine):
         connection, self._connection = self._connection, None
         if connection is not None:
             connection.close()
+            if not self.read_only:
+                self._turns.end()
+
+    def release(self, idle: bool) -> bool:
+        """Closes the file if another process waits for it, or if nothing follows soon."""
+        if self._connection is None or not (idle or self._turns.others_wait()):
+            return False
+        self.close()
+        return True
+
+    @property
+    def is_at_hand(self) -> bool:
+        """True if the file is open."""
+        return self._connection is not None
 
     def qualified(self, schema: str, table: str | None = None) -> str:
         """Returns the quoted name with the catalog, which is named after the file: a schema may have the same name."""
-        self.connection()
+        if not self._catalog:
+            self.connection()
         return ".".join(self.quote(part) for part in (self._catalog, schema, table) if part is not None)
 
     def exists(self) -> bool:
@@ -226,28 +245,48 @@ class DuckDB(Engine):
         return self._connection
 
     def _connect(self) -> duckdb.DuckDBPyConnection:
+        begun = time.monotonic()
+        try:
+            while True:
+                waited = time.monotonic() - begun
+                held = None
+                # A reader may share the file with readers, so it waits only part of its time for writers who came earlier.
+                if self._turns.is_mine() or (self.read_only and waited >= min(self.patience / 2, _READERS_COURTESY_SECONDS)):
+                    try:
+                        return self._open()
+                    except Held as error:
+                        held = error
+                if waited >= self.patience:
+                    raise held or Held(f"the DuckDB file {self.path} is busy: other processes wait for it, and came earlier")
+                self._turns.wait()
+                time.sleep(_LOCK_POLL_SECONDS if waited < _OFTEN_SECONDS else 5 * _LOCK_POLL_SECONDS)
+        finally:
+            self._turns.leave()
+
+    def _open(self) -> duckdb.DuckDBPyConnection:
         import duckdb
 
-        deadline = time.monotonic() + self.patience
-        while True:
-            try:
-                if self.read_only:
-                    return self._connect_read_only()
-                self.path.parent.mkdir(parents=True, exist_ok=True)
-                connection = duckdb.connect(str(self.path))
-                connection.execute("SET TimeZone = 'UTC'")  # otherwise a zoned Parquet timestamp would be cast to local time
-                return connection
-            except (duckdb.Error, OSError) as error:
-                if not any(words in str(error) for words in _HELD):
-                    raise Unavailable(f"cannot open the DuckDB file {self.path}: {error}") from error
-                if time.monotonic() >= deadline:
-                    raise Held(
-                        f"the DuckDB file {self.path} is locked by another process or connection; waited "
-                        f"{self.patience:g} s: {_first_line(error)}. End that process, or try again when it has closed the file"
-                    ) from error
-                time.sleep(_LOCK_POLL_SECONDS)
+        try:
+            if self.read_only:
+                return self._open_read_only()
+            self.path.parent.mkdir(parents=True, exist_ok=True)
+            connection = duckdb.connect(str(self.path))
+            self._turns.begin()
+            connection.execute("SET TimeZone = 'UTC'")  # otherwise a zoned Parquet timestamp would be cast to local time
+            return connection
+        except (duckdb.Error, OSError) as error:
+            if not any(words in str(error) for words in _HELD):
+                raise Unavailable(f"cannot open the DuckDB file {self.path}: {error}") from error
+            found = _HOLDER.search(str(error))
+            pid = int(found["pid"]) or None if found else None  # 0: a process of another container
+            raise Held(
+                f"the DuckDB file {self.path} is locked by another process or connection; waited {self.patience:g} s: "
+                f"{_first_line(error)}. End that process, or try again when it has closed the file",
+                pid,
+                pid is not None and self._turns.is_worker(pid),
+            ) from error
 
-    def _connect_read_only(self) -> duckdb.DuckDBPyConnection:
+    def _open_read_only(self) -> duckdb.DuckDBPyConnection:
         if not self.path.exists():
             raise Unavailable(f"there is no warehouse at {self.path} yet. The first load creates it, so drain first")
         return questions.connect(self.path)
