@@ -164,6 +164,11 @@ class StepState:
         """The state of a feed; a fresh state for a feed without any work."""
         return self.feeds.get(name, FeedState())
 
+    @property
+    def has_begun(self) -> bool:
+        """True if the step has done an item, or has begun to: then it is too late to choose where it starts."""
+        return self.epoch > 1 or any(feed.watermark or feed.boundary for feed in self.feeds.values())
+
     def seen_by(self, step: Step, name: str) -> FeedState:
         """The state of a feed by which a step judges its items.
 
@@ -334,6 +339,8 @@ def judge(item: Item, step: Step, feed: FeedState) -> Judgement:
     if late and item.is_set_aside_for(application):
         return Judgement(Standing.LATE, "it arrived behind the watermark and is set aside", item.records[0])
     if step.order == "strict" and not late and item.key.position <= feed.boundary:
+        if feed.serving_epoch == 1:  # no full load was done: the boundary is the start of a target
+            return Judgement(Standing.SUPERSEDED, f"{application.key} started with a later item")
         return Judgement(Standing.SUPERSEDED, f"the full load of epoch {feed.serving_epoch} contains it")
     for upstream in step.upstream:
         cut_off = item.skipped_for(Application.parse(upstream))

@@ -339,6 +339,17 @@ class Item:
                 return application.key in record.data.get("set_aside", ())
         return False
 
+    def full_loads(self, application: Application) -> Iterator[Record]:
+        """The records by which full loads of an application with this snapshot began or were canceled, oldest first."""
+        for record in self.records:
+            if record.data.get("full_load") and record.data.get("application", application.name) == application.key:
+                yield record
+
+    def starts_behind(self, application: Application) -> str | None:
+        """The position up to which an application that starts with this item passes over all items; None for other items."""
+        starts = (record.data.get("starts", {}) for record in self.records)
+        return next((found[application.key] for found in starts if application.key in found), None)
+
     def died_with(self, application: Application) -> int | None:
         """The number of items that were claimed together, this item included, if the application's last attempt at it died.
 

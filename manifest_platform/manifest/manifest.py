@@ -1327,11 +1327,16 @@ class Manifest:
         """True if operators' decisions are only checked."""
         return self._rehearsing
 
-    def resolve(self, key: ItemKey, reason: str) -> Record:
-        """Frees a failed item for another attempt. Raises Refused if it is not blocked or is being processed."""
+    def resolve(self, key: ItemKey, reason: str, of: Application | None = None) -> Record:
+        """Frees a failed item for another attempt. Raises Refused if it is not blocked or is being processed.
+
+        `of`: only from the failure of this application, if several have failed.
+        """
 
         steps = self.steps(key.feed)
-        return self._operate(key, lambda item: transitions.resolve(item, reason, steps, self._states(key.feed), self._stamp()))
+        return self._operate(
+            key, lambda item: transitions.resolve(item, reason, steps, self._states(key.feed), self._stamp(), of)
+        )
 
     def skip(self, key: ItemKey, reason: str, application: str = EVERYONE) -> Record:
         """Makes an application pass over an item. Raises Refused if the item is done or being processed."""
@@ -1406,6 +1411,25 @@ class Manifest:
             for one, to in items:
                 if self.item(one.key).move != to:
                     self._operate(one.key, lambda item, to=to: [moved(item, to)])
+
+    # The start of a target
+
+    def start(self, application: Application, key: ItemKey, reason: str) -> None:
+        """Lets an ordered step that has done nothing yet start with an item, and pass over the items before it.
+
+        Nothing is written for a step that has begun, and for the first item.
+        """
+        step = self.step(key.feed, application.key)
+
+        def attempt() -> None:
+            state, item = self.state(application), self.item(key)
+            before = next(self.items(key.feed, after=key.position, page=FIRST_PAGE, reverse=True), None)
+            if before and not state.has_begun:
+                self._write(transitions.start(step, state, item, before, reason, OPERATOR, self._stamp()))
+
+        optimistically(
+            attempt, lambda: Refused(f"the state of {application.key} changed {TRIES} times while it was begun; try again")
+        )
 
     # Full loads
 

@@ -36,6 +36,12 @@ REASON = "iglu:com.manifest_platform/reason/jsonschema/1-0-1"
 `cancelled`, on a snapshot. `reopens`: the keys of the applications that must do the item again. `acknowledges`: a checksum of
 other content that is known and will not be loaded.
 """
+TARGET_REASON = "iglu:com.manifest_platform/reason/jsonschema/1-0-2"
+"""The same, of a decision on a further target: also {application?, starts?}.
+
+`application`: the key of the application whose full load begins or ends. `starts`: by the
+key of an application that starts with the item, the position up to which it passes over all items.
+"""
 
 SKIPPED_BY_RULE = "iglu:com.manifest_platform/skipped_by_rule/jsonschema/1-0-0"
 """Skipped when the item was registered: {reason, rule}. `rule` is the id of a skip rule; the record's author added that rule.

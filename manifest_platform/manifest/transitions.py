@@ -37,6 +37,7 @@ from manifest_platform.manifest.records import (
     CLAIM,
     EVERYONE,
     REASON,
+    TARGET_REASON,
     Application,
     CouplingViolation,
     FailureKind,
@@ -582,15 +583,29 @@ def acknowledge(item: Item, checksum: str, reason: str, application: Application
     return [put_record(item.key, noted.records[-1])]
 
 
-def resolve(item: Item, reason: str, steps: Sequence[Step], states: Mapping[str, StepState], stamp: Stamp) -> list[Write]:
-    """Frees a failed item for another attempt.
+def resolve(
+    item: Item,
+    reason: str,
+    steps: Sequence[Step],
+    states: Mapping[str, StepState],
+    stamp: Stamp,
+    of: Application | None = None,
+) -> list[Write]:
+    """Frees a failed item for another attempt. `of`: only from the failure of this application.
 
     Raises Refused if it is not blocked or is being processed, and if a full load has superseded the failure.
     """
-    serving = item.blocker(serving_epochs(item.key.feed, steps, states))
-    blocker = serving or item.blocker()  # a failure that is superseded for its own step may still stop another step
+
+    def counts(application: Application) -> bool:
+        return of is None or application.key == of.key
+
+    serving = item.blocker(serving_epochs(item.key.feed, steps, states), counts)
+    blocker = serving or item.blocker(
+        counts=counts
+    )  # a failure that is superseded for its own step may still stop another step
     if blocker is None:
-        raise Refused(f"{item.key.name} is not blocked: there is nothing to resolve")
+        by = f" by {of.key}" if of else ""
+        raise Refused(f"{item.key.name} is not blocked{by}: there is nothing to resolve")
     stopped = (Standing.FAILED, Standing.PROCESSING)
     if serving is None and not any(_standing(item, step, states) in stopped for step in steps):
         raise Refused(
@@ -637,10 +652,12 @@ def skip(
     if not named:
         known = ", ".join(step.application.key for step in steps)
         raise Refused(f"no step of feed {item.key.feed} is called {application.key}; there are: {known}, {EVERYONE}")
-    blocker = item.blocker(serving_epochs(item.key.feed, steps, states))
+    blocker = item.blocker(
+        serving_epochs(item.key.feed, steps, states), lambda other: any(step.is_blocked_by(other) for step in named)
+    )
     if blocker and blocker.state is State.PROCESSING:
         raise Refused(f"{item.key.name} is being processed by {blocker.application.key}: it cannot be skipped now")
-    if any(state.full == item.key.position for state in states.values()):
+    if any(states[step.application.key].full == item.key.position for step in named if step.ordered):
         raise Refused(f"{item.key.name} is being loaded in full: cancel the full load instead")
     if all(_standing(item, step, states) in PASSED for step in named):
         raise Refused(f"{item.key.name} is done or skipped already for {application.key}")
@@ -694,6 +711,23 @@ def unskip(
         *changes(item, renewed, steps),
         *_recounts(item, renewed, steps, states),
     ]
+
+
+# The start of a target
+
+
+def start(
+    step: Step, state: StepState, item: Item, before: Item, reason: str, application: Application, stamp: Stamp
+) -> list[Write]:
+    """Lets a strict step that has done nothing yet start with an item: it passes over the items before it, without records.
+
+    `before`: the item before it. Conditional on the state.
+    """
+    position = before.key.position
+    begun = state.with_feed(item.key.feed, watermark=position, swept=position, boundary=position)
+    data = {"reason": reason, "starts": {step.application.key: position}, "keeps_skips": True}
+    noted = append(item, State.NEW, application, stamp, payload=Payload(TARGET_REASON, data))
+    return [put_record(item.key, noted.records[-1]), put_state(step.application, begun)]
 
 
 # Full loads
@@ -761,7 +795,9 @@ def _note_full_load(
     data: dict[str, Any] = {"reason": reason, "full_load": event, "keeps_skips": True}
     if allows:
         data["allows"] = list(allows)
-    noted = append(snapshot, State.NEW, application, stamp, epoch=state.epoch, payload=Payload(REASON, data))
+    of_target = {"application": step.application.key} if step.application.instance else {}
+    payload = Payload(TARGET_REASON, {**data, **of_target}) if of_target else Payload(REASON, data)
+    noted = append(snapshot, State.NEW, application, stamp, epoch=state.epoch, payload=payload)
     return [put_record(snapshot.key, noted.records[-1]), put_state(step.application, state)]
 
 

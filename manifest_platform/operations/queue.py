@@ -12,7 +12,7 @@ from datetime import datetime
 from enum import StrEnum
 from itertools import islice
 
-from manifest_platform.manifest import Item, ItemKey, Standing, State, Step, StepState
+from manifest_platform.manifest import Application, Item, ItemKey, Standing, State, Step, StepState
 from manifest_platform.manifest.dataset import judge, position_name
 from manifest_platform.operations.standing import Answer, Outlook, outlook
 from manifest_platform.pipeline import LOAD, SHRED, Pipeline
@@ -110,7 +110,7 @@ def queue(pipeline: Pipeline, limit: int, filetype: str | None = None) -> tuple[
             feed: _watermark(feed, state) for feed in pipeline.feeds if manifest.step(feed, pipeline.load.key).order == "strict"
         },
         full_load=position_name(pipeline.source.snapshots or "", state.full) if state.full else None,
-        full_load_started_at=full_load_started_at(begun) if begun else None,
+        full_load_started_at=full_load_started_at(begun, pipeline.load) if begun else None,
         locks={
             feed: f"{held.holder}, token {held.token}, until {held.expires_at:%H:%M:%S} UTC" for feed, held in leases.items()
         },
@@ -129,10 +129,10 @@ def _begun(pipeline: Pipeline, state: StepState) -> Item | None:
     return pipeline.manifest.item(ItemKey.at(feed, state.full)) if feed and state.full else None
 
 
-def full_load_started_at(snapshot: Item) -> datetime | None:
+def full_load_started_at(snapshot: Item, load: Application) -> datetime | None:
     """The time of the newest full load of a snapshot; None if none was begun."""
-    begun = (one.timestamp for one in reversed(snapshot.records) if one.data.get("full_load") == "begun")
-    return next(begun, None)
+    begun = [one.timestamp for one in snapshot.full_loads(load) if one.data["full_load"] == "begun"]
+    return begun[-1] if begun else None
 
 
 def _row(item: Item, step: Step, state: StepState, next_: Outlook, on_demand: bool) -> QueueRow:
@@ -158,7 +158,7 @@ def _row(item: Item, step: Step, state: StepState, next_: Outlook, on_demand: bo
         attempt_count=sum(1 for _ in attempts(item)),
         last_error=next((one.data.get("message") for one in reversed(item.records) if one.state is State.FAILED), None),
         epoch=loads[-1].epoch or state.epoch if loads and status not in (Status.NEW, Status.READY) else state.epoch,
-        full_load_started_at=full_load_started_at(item),
+        full_load_started_at=full_load_started_at(item, step.application),
         detail="" if status is Status.APPLIED else detail,
     )
 

@@ -287,6 +287,7 @@ def _loaded_before(pipeline: Pipeline, keys: Collection[ItemKey], refused: bool)
                 already=True,
                 epoch=record.epoch or 1,
                 told=tuple(record.data.get("told", ())),
+                target=pipeline.target,
             )
         elif step.order == "full" and not refused:
             raise OutOfOrder(f"no full load was begun with {key.name}", Remedy(Action.LOAD_SNAPSHOT, item=key.name))

@@ -7,13 +7,14 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING
+from collections import Counter
+from collections.abc import Callable, Generator, Iterator, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from manifest_platform import progress
 from manifest_platform.manifest import (
     Abandoned,
-    Application,
     Blocked,
     ClaimLost,
     ConditionFailed,
@@ -25,6 +26,7 @@ from manifest_platform.manifest import (
     LeaseBusy,
     OutcomeUnknown,
     Ready,
+    Refused,
     Standing,
     StoreUnavailable,
 )
@@ -45,53 +47,70 @@ from manifest_platform.pipeline.events import (
 from manifest_platform.pipeline.loading import GivenUp, load, settle
 from manifest_platform.pipeline.pipeline import Pipeline
 from manifest_platform.pipeline.shredding import free_abandoned, portion, shred
+from manifest_platform.pipeline.targets import begin, is_begun
 from manifest_platform.pipeline.turns import HeldByWorker, Turn
 from manifest_platform.remedies import Action, Remedy
-from manifest_platform.sources.source import LOAD, SHRED
+from manifest_platform.sources.source import SHRED
 from manifest_platform.spark import SparkUnavailable
-from manifest_platform.warehouse.errors import Fenced, Held, Unbelieved, WarehouseError
+from manifest_platform.warehouse.errors import Fenced, Held, Unavailable, Unbelieved, WarehouseError
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 UNBOUNDED = Budget()
 Spark = Callable[[], "SparkSession"]
+Ends = dict[tuple[str, str], FeedEnd]
+"""The reason why a drain ended, by feed and target."""
+Result = TypeVar("Result")
+TURN_SECONDS = 60.0
+"""The time after which a target with a long backlog lets the others have a turn."""
 
 
 def drain(
-    pipeline: Pipeline, spark: Spark, budget: Budget = UNBOUNDED, feeds: Sequence[str] | None = None
+    pipeline: Pipeline,
+    spark: Spark,
+    budget: Budget = UNBOUNDED,
+    feeds: Sequence[str] | None = None,
+    targets: Sequence[str] | None = None,
 ) -> Generator[Event | DrainReport]:
     """Shreds ready items in batches and loads them in each feed's order, until idle, blocked or out of budget.
 
-    `feeds`: None means all, in the source's order. A blocked feed does not stop the others. Yields events as they happen, and
-    finally a DrainReport with the totals and the reason for stopping. `spark` is called only if something must be shredded.
-    Raises unexpected errors. Expected errors become events.
+    `feeds`: None means all, in the source's order. A blocked feed does not stop the others. `targets`: None means all of the
+    dataset; a target that is down or blocked does not stop the others. Yields events as they happen, and finally a DrainReport
+    with the totals and the reason for stopping. `spark` is called only if something must be shredded. Raises unexpected errors.
+    Expected errors become events.
     """
     pipeline.manifest.recall()
-    work = _Drain(pipeline, spark, budget)
-    ends: dict[str, FeedEnd] = {}
+    loaded = [pipeline.at(target) for target in targets or pipeline.targets]
+    work = _Drain(pipeline, loaded, spark, budget)
+    ends: Ends = {}
     for event in work.feeds(pipeline.feeds if feeds is None else feeds, ends):
         work.count(event)
         yield event
-    for found in broken(pipeline):  # if nothing was loaded, no load has noticed a broken chain
-        if found.feed in ends and ends[found.feed].stop is Stop.IDLE:
-            ends[found.feed] = FeedEnd(found.feed, Stop.BLOCKED, reason=found.reason, remedy=found.remedy)
-    pipeline.let_go()
+    for one in loaded:
+        for found in broken(one):  # if nothing was loaded, no load has noticed a broken chain
+            place = (found.feed, one.target)
+            if place in ends and ends[place].stop is Stop.IDLE:
+                ends[place] = work.end(one, found.feed, Stop.BLOCKED, reason=found.reason, remedy=found.remedy)
+        one.let_go()
     yield work.ended(ends)
 
 
 class _Drain:
-    """The state of one drain: its pipeline, its budget, and its totals so far."""
+    """The state of one drain: its targets, its budget, and its totals so far."""
 
-    def __init__(self, pipeline: Pipeline, spark: Spark, budget: Budget):
-        self.pipeline, self.spark, self.budget = pipeline, spark, budget
+    def __init__(self, pipeline: Pipeline, targets: Sequence[Pipeline], spark: Spark, budget: Budget):
+        self.pipeline, self.targets, self.spark, self.budget = pipeline, targets, spark, budget
         self.report = DrainReport(pipeline.clock())
         self._begun, self._requests = time.monotonic(), pipeline.manifest.store.requests
+        self._loaded: Counter[str] = Counter()
+        self._down: dict[str, str] = {}  # why a target cannot be reached
 
-    def ended(self, ends: Mapping[str, FeedEnd]) -> DrainReport:
+    def ended(self, ends: Ends) -> DrainReport:
         """Returns the report at the end of the drain."""
         report = self.report
-        report.ends = tuple(ends.values())
+        found = list(ends.values())
+        report.ends = tuple(end for number, end in enumerate(found) if end not in found[:number])
         if first := next((end for end in report.ends if end.stop is not Stop.IDLE), None):
             report.stop, report.feed, report.item = first.stop, first.feed, first.item
             report.reason, report.remedy = first.reason, first.remedy
@@ -106,60 +125,95 @@ class _Drain:
             self.report.bytes += event.bytes_in
         elif isinstance(event, Loaded):
             self.report.loaded += 1
+            self._loaded[event.target] += 1
             self.report.rows += event.row_count
         elif isinstance(event, ItemFailed):
             self.report.failed += 1
         elif isinstance(event, PutBack):
             self.report.put_back += 1
 
-    def feeds(self, feeds: Sequence[str], ends: dict[str, FeedEnd]) -> Iterator[Event]:
-        """Works on each feed in turn, and again on those with batches left to shred. Puts the reason of each end in `ends`."""
-        waiting = list(feeds)
+    def feeds(self, feeds: Sequence[str], ends: Ends) -> Iterator[Event]:
+        """Works on each feed in turn, and again on those with work left. Puts the reason of each end in `ends`."""
+        waiting = [(feed, self.targets) for feed in feeds]
         while waiting:
-            again: list[str] = []
-            for feed in waiting:
-                end = yield from self._feed(feed)
-                ends[feed] = end or FeedEnd(feed, Stop.IDLE)
-                if end is None:
-                    again.append(feed)
-                elif end.stop in (Stop.BUDGET_ITEMS, Stop.BUDGET_SECONDS):
+            again: list[tuple[str, Sequence[Pipeline]]] = []
+            for feed, targets in waiting:
+                found = yield from self._feed(feed, targets)
+                for one, end in found.items():
+                    ends[feed, one] = end or FeedEnd(feed, Stop.IDLE)
+                stops = {end.stop if end else None for end in found.values()}
+                if Stop.BUDGET_SECONDS in stops or stops == {Stop.BUDGET_ITEMS}:
                     return
+                if None in stops:
+                    again.append((feed, [one for one in targets if found[one.target] is None]))
             waiting = again
 
-    def _feed(self, feed: str) -> Generator[Event, None, FeedEnd | None]:
-        """Shreds a batch of a feed, then loads everything possible. Returns the reason for its end; None if a batch is left."""
-        try:
-            return (yield from self._work_on(feed))
-        except LeaseBusy as busy:
-            return FeedEnd(feed, Stop.BUSY, reason=str(busy), remedy=busy.remedy)
-        except (Fenced, ClaimLost) as error:
-            return FeedEnd(feed, Stop.FENCED, reason=str(error))
-        except Unbelieved as error:
-            found = explained(self.pipeline, error)
-            return FeedEnd(feed, Stop.BLOCKED, reason=found.reason, remedy=found.remedy)
-        except HeldByWorker as held:
-            return FeedEnd(feed, Stop.BUSY, reason=str(held))
-        except Held as held:
-            return FeedEnd(feed, Stop.HELD, reason=str(held))
-        except (WarehouseError, StoreUnavailable, OutcomeUnknown, SparkUnavailable) as error:
-            return FeedEnd(feed, Stop.UNAVAILABLE, reason=str(error))
+    def end(self, target: Pipeline, feed: str, stop: Stop, **said: Any) -> FeedEnd:
+        """Returns the reason for the end on a feed of a target."""
+        return FeedEnd(feed, stop, target=target.target if len(target.targets) > 1 else "", **said)
 
-    def _work_on(self, feed: str) -> Generator[Event, None, FeedEnd | None]:
-        passing_fault = yield from self._shred(feed)
-        verdict = yield from self._load(feed)
+    def _feed(self, feed: str, targets: Sequence[Pipeline]) -> Generator[Event, None, dict[str, FeedEnd | None]]:
+        """Shreds a batch of a feed, then loads everything possible. Returns the end of each target; None if work is left."""
+        fault, end = yield from self._guarded(targets[0], feed, self._shred(feed))
+        if end:
+            return {one.target: replace(end, target="") for one in targets}
+        found: dict[str, FeedEnd | None] = {}
+        for one in targets:
+            if one.target in self._down:
+                found[one.target] = self.end(one, feed, Stop.UNAVAILABLE, reason=self._down[one.target])
+                continue
+            done, end = yield from self._guarded(one, feed, self._work_on(one, feed, fault))
+            found[one.target] = end or done
+        return found
+
+    def _guarded(
+        self, target: Pipeline, feed: str, work: Generator[Event, None, Result]
+    ) -> Generator[Event, None, tuple[Result | None, FeedEnd | None]]:
+        """Does work on a feed of a target. Returns its result, or the end that an expected error means."""
+        try:
+            return (yield from work), None
+        except LeaseBusy as busy:
+            return None, self.end(target, feed, Stop.BUSY, reason=str(busy), remedy=busy.remedy)
+        except (Fenced, ClaimLost) as error:
+            return None, self.end(target, feed, Stop.FENCED, reason=str(error))
+        except Unbelieved as error:
+            found = explained(target, error)
+            return None, self.end(target, feed, Stop.BLOCKED, reason=found.reason, remedy=found.remedy)
+        except HeldByWorker as held:
+            return None, self.end(target, feed, Stop.BUSY, reason=str(held))
+        except Held as held:
+            return None, self.end(target, feed, Stop.HELD, reason=str(held))
+        except WarehouseError as error:
+            if len(self.targets) > 1 and isinstance(error, Unavailable):
+                self._down[target.target] = str(error)
+            return None, self.end(target, feed, Stop.UNAVAILABLE, reason=str(error))
+        except (StoreUnavailable, OutcomeUnknown, SparkUnavailable) as error:
+            return None, self.end(target, feed, Stop.UNAVAILABLE, reason=str(error))
+
+    def _work_on(self, target: Pipeline, feed: str, passing_fault: str | None) -> Generator[Event, None, FeedEnd | None]:
+        try:
+            if not is_begun(target):
+                yield from begin(target, self.spark)
+        except LeaseBusy:
+            raise
+        except Refused as error:
+            return self.end(target, feed, Stop.BLOCKED, reason=str(error), remedy=error.remedy)
+        verdict = yield from self._load(target, feed)
+        if verdict is None:
+            return None
         if isinstance(verdict, Stop):
-            return FeedEnd(feed, verdict)
+            return self.end(target, feed, verdict)
         blocked = isinstance(verdict, Blocked) and verdict.standing is not Standing.WAITING
         if passing_fault and not blocked:
-            return FeedEnd(feed, Stop.UNAVAILABLE, reason=passing_fault)
+            return self.end(target, feed, Stop.UNAVAILABLE, reason=passing_fault)
         out_of_budget = self._spent(self.report.shredded)
         if not passing_fault and not out_of_budget and self._may_shred(feed):
             return None
         if isinstance(verdict, Blocked):
             unshredded = verdict.standing is Standing.WAITING
             stop = (unshredded and out_of_budget) or Stop.BLOCKED
-            return FeedEnd(feed, stop, verdict.item.key.name, verdict.reason, verdict.remedy)
-        return FeedEnd(feed, Stop.IDLE)
+            return self.end(target, feed, stop, item=verdict.item.key.name, reason=verdict.reason, remedy=verdict.remedy)
+        return self.end(target, feed, Stop.IDLE)
 
     def _spent(self, items: int) -> Stop | None:
         """Returns the spent budget, if this number of items or the elapsed time spends one."""
@@ -177,14 +231,17 @@ class _Drain:
         manifest = self.pipeline.manifest
         if feed not in self.pipeline.source.on_demand:
             return manifest.waiting(feed, SHRED, limit)
-        begun = manifest.state(Application(LOAD)).full
-        if begun is None:
-            return [], []
-        item = manifest.item(ItemKey.at(feed, begun))
-        judged = judge(item, manifest.step(feed, SHRED), FeedState())
-        if judged.standing in PASSED:
-            return [], []
-        return ([item], []) if judged.standing is Standing.READY else ([], [blocked(item, judged)])
+        ready: list[Item] = []
+        stuck: list[Blocked] = []
+        begun = {state.full for one in self.targets if (state := manifest.state(one.load)).full}
+        for position in sorted(filter(None, begun)):
+            item = manifest.item(ItemKey.at(feed, position))
+            judged = judge(item, manifest.step(feed, SHRED), FeedState())
+            if judged.standing is Standing.READY:
+                ready.append(item)
+            elif judged.standing not in PASSED:
+                stuck.append(blocked(item, judged))
+        return ready, stuck
 
     def _shred(self, feed: str) -> Generator[Event, None, str | None]:
         """Shreds one batch of waiting items within the budget. Returns the transient fault that it met, if any.
@@ -205,7 +262,8 @@ class _Drain:
                 ready, _ = self._waiting(feed, limit)
             if ready:
                 ready = portion(ready, limit)
-                pipeline.let_go()
+                for one in self.targets:
+                    one.let_go()
                 yield ShredStarted(len(ready), sum(item.landed.bytes for item in ready if item.landed))
                 try:
                     events = shred(pipeline, lease, self.spark, ready)
@@ -219,16 +277,18 @@ class _Drain:
                     yield event
         return fault
 
-    def _load(self, feed: str) -> Generator[Event, None, Blocked | Idle | Stop]:
-        """Loads in order until nothing may be loaded, and returns the reason."""
-        pipeline = self.pipeline
+    def _load(self, pipeline: Pipeline, feed: str) -> Generator[Event, None, Blocked | Idle | Stop | None]:
+        """Loads in order until nothing may be loaded, and returns the reason; None if it is another target's turn."""
+        turn = time.monotonic() + TURN_SECONDS if len(self.targets) > 1 else float("inf")
         verdict = pipeline.manifest.next(feed, pipeline.load.key)
         if isinstance(verdict, Idle) or (isinstance(verdict, Blocked) and verdict.standing is not Standing.PROCESSING):
             return verdict
         with pipeline.lease(feed, pipeline.load.key) as lease:
             mine = Turn(pipeline, feed)
             verdicts = pipeline.manifest.verdicts(lease)
-            while not (stop := self._spent(self.report.loaded)):
+            while not (stop := self._spent(self._loaded[pipeline.target])):
+                if time.monotonic() > turn:
+                    return None
                 verdict = next(verdicts)
                 if not isinstance(verdict, Abandoned | Ready):
                     return verdict

@@ -8,6 +8,7 @@ from enum import StrEnum
 
 from manifest_platform.listing import Listing, Table
 from manifest_platform.manifest import Failure, ItemKey, Landed
+from manifest_platform.manifest.records import FIRST_TARGET
 from manifest_platform.remedies import Remedy
 from manifest_platform.warehouse.checks import Checked
 
@@ -96,7 +97,7 @@ class Loaded:
     """An item is in the warehouse. `lag_seconds`: from its discovery to the COMMIT. `already`: it was loaded before.
 
     `tables`: those of its listing; empty if it was loaded before. `epoch`: of its rows. `told`: notes on the load. `checks`:
-    the outcomes of its checks.
+    the outcomes of its checks. `target`: the target that it was loaded into.
     """
 
     key: ItemKey
@@ -111,6 +112,7 @@ class Loaded:
     epoch: int = 1
     told: tuple[str, ...] = ()
     checks: tuple[Checked, ...] = ()
+    target: str = FIRST_TARGET
 
     @property
     def row_count(self) -> int:
@@ -170,20 +172,25 @@ class Stop(StrEnum):
 
 @dataclass(frozen=True)
 class FeedEnd:
-    """The reason why a drain ended on a feed. If it is blocked: the item, the reason and the remedy."""
+    """The reason why a drain ended on a feed. If it is blocked: the item, the reason and the remedy.
+
+    `target`: the target, if the dataset has several; empty if the reason concerns all of them.
+    """
 
     feed: str
     stop: Stop
     item: str | None = None
     reason: str = ""
     remedy: Remedy | None = None
+    target: str = ""
 
 
 @dataclass
 class DrainReport:
     """The totals of a drain, and the reason why it stopped. Times are UTC.
 
-    `ends`: the reason for each feed. `stop`, `feed`, `item`, `reason`, `remedy`: those of the first feed that is not idle.
+    `ends`: the reason for each feed, of several targets for each target. `stop`, `feed`, `item`, `reason`, `remedy`: those of
+    the first that is not idle.
     """
 
     started_at: datetime = field(default_factory=lambda: datetime.now(UTC))
@@ -205,7 +212,10 @@ class DrainReport:
 
 @dataclass(frozen=True)
 class Budget:
-    """The limits of a drain: items shredded, and the same number loaded; and seconds, after which nothing new begins."""
+    """The limits of a drain: items shredded, and the same number loaded into each target; and seconds.
+
+    After these seconds nothing new begins.
+    """
 
     items: int | None = None
     seconds: float | None = None

@@ -143,13 +143,14 @@ def load(pipeline: Pipeline, lease: Lease, ready: Ready) -> Loaded | ItemFailed 
     if not isinstance(done, Loaded):
         return done
     seconds, used = time.monotonic() - started, pipeline.manifest.store.requests - requests
-    return dataclasses.replace(done, seconds=seconds, requests=used)
+    return dataclasses.replace(done, seconds=seconds, requests=used, target=pipeline.target)
 
 
 def settle(pipeline: Pipeline, lease: Lease, abandoned: Abandoned) -> Loaded | None:
     """Settles the interrupted load of a dead worker: completes it if the ledger has it, else fails it. Raises Unavailable."""
     with lease.within(_limit(pipeline, lease), f"settling {abandoned.item.key.name}"):
-        return run(settling(Declared.by(pipeline), abandoned), pipeline, lease)
+        settled = run(settling(Declared.by(pipeline), abandoned), pipeline, lease)
+    return settled and dataclasses.replace(settled, target=pipeline.target)
 
 
 def _limit(pipeline: Pipeline, lease: Lease) -> timedelta:
@@ -293,7 +294,7 @@ def _full(declared: Declared, claim: Claim) -> Full | None:
     if claim.step.order != "full" or landed is None or landed.stop is None:
         return None  # a snapshot without a stop time is refused before it can be claimed
     boundary = f"{landed.stop}#{BEYOND_IDS}"
-    begun = [record for record in claim.item.records if record.data.get("full_load") == "begun"]
+    begun = [record for record in claim.item.full_loads(claim.step.application) if record.data["full_load"] == "begun"]
     allows = frozenset(begun[-1].data.get("allows", ())) if begun else frozenset()
     return Full(boundary, claim.step.covers, tuple(declared.feeds), declared.keeps, declared.limits, allows)
 

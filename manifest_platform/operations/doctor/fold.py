@@ -35,7 +35,10 @@ def fold_loads(application: Application, snapshots: Iterable[Item]) -> Loads:
     """Derives the full loads from the snapshots' records."""
     loads, newest = Loads(), 0
     for item in snapshots:
+        events = [*item.full_loads(application)]
         for record in item.records:
+            if record not in events and record.application.key != application.key:
+                continue  # another target's
             event, epoch = record.data.get("full_load"), record.epoch or 0
             loads = dataclasses.replace(loads, epoch=max(loads.epoch, epoch))
             if event == "begun" and epoch > newest:
@@ -85,6 +88,9 @@ class Fold:
     def add(self, item: Item) -> None:
         """Counts one more item."""
         application, position = self.step.application, item.key.position
+        if (behind := item.starts_behind(application)) and behind > self.boundary:
+            self.watermark = self.boundary = behind  # the step began again with this item
+            self.stop, self.swept, self.lost = None, None, []
         state = StepState().with_feed(self.feed, serving_epoch=self.serving, boundary=self.boundary)
         if counted := counted_as(item, self.step, state):
             self.counts[counted] += 1

@@ -1,0 +1,172 @@
+"""Several targets of one dataset: each with its own order, watermark and lease, none in the way of another."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from manifest_platform.manifest import Application, Failure, FailureKind, Ready, Refused
+from manifest_platform.operations.doctor import Doctor
+from manifest_platform.pipeline import Budget, DrainReport, Pipeline, Stop
+from manifest_platform.pipeline.discovery import discover
+from manifest_platform.pipeline.drain import drain
+from manifest_platform.sources.snowplow.settings import FEED
+from manifest_platform_tests.pipeline.shop import Shop, keys, no_spark, run_name, run_names
+
+LAB = Application("load", instance="lab")
+
+
+@pytest.fixture
+def shop(tmp_path: Path, spark: Any) -> Shop:
+    """A shop with three shredded runs and a second target."""
+    found = Shop(tmp_path / "shop", targets={"lab": {"kind": "duckdb", "path": "lab.duckdb"}})
+    found.shredded(spark, 3)
+    return found
+
+
+def drained(pipeline: Pipeline, **options: Any) -> DrainReport:
+    [*_, report] = drain(pipeline, no_spark, **options)
+    assert isinstance(report, DrainReport)
+    return report
+
+
+def runs(pipeline: Pipeline, target: str) -> list[str]:
+    """The runs in a target's ledger."""
+    return [entry.item.rsplit("/", 1)[-1] for entry in pipeline.at(target).warehouse.ledger(FEED, 1)]
+
+
+def watermark(pipeline: Pipeline, target: str) -> str:
+    return pipeline.manifest.state(pipeline.at(target).load).feed(FEED).watermark.partition("#")[0]
+
+
+def test_a_drain_loads_all_targets_and_shreds_once(shop: Shop) -> None:
+    with shop.open() as pipeline:
+        report = drained(pipeline)
+        assert (report.loaded, report.shredded, report.stop) == (6, 0, Stop.IDLE)
+        assert runs(pipeline, "warehouse") == runs(pipeline, "lab") == run_names(0, 1, 2)
+        assert drained(pipeline).loaded == 0
+
+
+def test_a_target_that_is_down_holds_up_no_other_and_catches_up(shop: Shop) -> None:
+    (shop.home / "lab.duckdb").mkdir()  # no file can be opened here
+    with shop.open() as pipeline:
+        report = drained(pipeline)
+        assert [(end.target, end.stop) for end in report.ends] == [("warehouse", Stop.IDLE), ("lab", Stop.UNAVAILABLE)]
+        assert (report.loaded, report.failed) == (3, 0)
+    (shop.home / "lab.duckdb").rmdir()
+    with shop.open() as pipeline:
+        report = drained(pipeline)
+        assert (report.loaded, report.stop) == (3, Stop.IDLE)
+        assert runs(pipeline, "lab") == run_names(0, 1, 2)
+
+
+def test_one_target_may_be_drained_alone_and_a_budget_holds_for_each(shop: Shop) -> None:
+    with shop.open() as pipeline:
+        assert drained(pipeline, targets=["lab"], budget=Budget(items=2)).loaded == 2
+        assert (watermark(pipeline, "warehouse"), watermark(pipeline, "lab")) == ("", run_name(1).removeprefix("run="))
+        assert drained(pipeline, budget=Budget(items=2)).loaded == 3
+        assert runs(pipeline, "warehouse") == run_names(0, 1)
+
+
+def test_a_failure_in_one_target_stops_only_that_target(shop: Shop) -> None:
+    with shop.open() as pipeline:
+        first = keys(pipeline, 0)[0]
+        with pipeline.lease(FEED, LAB.key) as lease:
+            verdict = next(pipeline.manifest.verdicts(lease))
+            assert isinstance(verdict, Ready)
+            [claim] = pipeline.manifest.claim(lease, [verdict.item], verdict.state)
+            pipeline.manifest.fail(claim, Failure(FailureKind.PERMANENT, "a text beyond its column"))
+        report = drained(pipeline)
+        assert runs(pipeline, "warehouse") == run_names(0, 1, 2)
+        assert [(end.target, end.stop) for end in report.ends] == [("warehouse", Stop.IDLE), ("lab", Stop.BLOCKED)]
+        with pytest.raises(Refused, match="is not blocked by load"):
+            pipeline.manifest.resolve(first, "wrong target", pipeline.load)
+        pipeline.manifest.resolve(first, "longer column", LAB)
+        drained(pipeline)
+        assert runs(pipeline, "lab") == run_names(0, 1, 2)
+
+
+@pytest.mark.parametrize(("skipped", "loaded"), [("load:lab", (3, 2)), ("load:warehouse", (2, 3)), ("load", (2, 2))])
+def test_a_skip_names_one_target_or_all(shop: Shop, skipped: str, loaded: tuple[int, int]) -> None:
+    with shop.open() as pipeline:
+        pipeline.manifest.skip(keys(pipeline, 1)[0], "a test run", skipped)
+        drained(pipeline)
+        assert (len(runs(pipeline, "warehouse")), len(runs(pipeline, "lab"))) == loaded
+
+
+def test_a_target_added_later_starts_with_the_named_item(tmp_path: Path, spark: Any) -> None:
+    shop = Shop(tmp_path / "shop")
+    shop.shredded(spark, 3)
+    with shop.open() as pipeline:
+        drained(pipeline)
+    add(shop, start=run_name(1))
+    with shop.open() as pipeline:
+        assert drained(pipeline).loaded == 2
+        assert runs(pipeline, "lab") == run_names(1, 2)
+        assert "load:lab started with a later item" in str(standing(pipeline, 0))
+        noted = [record for record in pipeline.manifest.history(keys(pipeline, 1)[0]) if record.data.get("starts")]
+        assert [record.data["reason"] for record in noted] == ["target lab starts here"]
+        assert [finding.cause for finding in Doctor(pipeline).examine().findings] == []
+        assert drained(pipeline).loaded == 0
+
+
+def test_a_target_waits_for_an_item_to_start_with_that_is_not_known(shop: Shop) -> None:
+    add(shop, start=run_name(7))
+    with shop.open() as pipeline:
+        report = drained(pipeline)
+        assert (report.loaded, report.stop) == (3, Stop.BLOCKED)
+        assert report.reason.startswith(f"targets.lab.start: '{run_name(7)}' is not known to the manifest yet")
+
+
+def test_an_item_may_be_late_for_one_target_and_not_for_another(shop: Shop, spark: Any) -> None:
+    with shop.open() as pipeline:
+        drained(pipeline, targets=["warehouse"])
+        shop.write(-1)
+        found = discover(pipeline, everything=True)
+        assert found.late == (run_name(-1),)
+        [*_, report] = drain(pipeline, lambda: spark)
+        assert isinstance(report, DrainReport)
+        assert runs(pipeline, "lab") == run_names(-1, 0, 1, 2)
+        late = {entry.item.rsplit("/", 1)[-1]: entry.late for entry in pipeline.warehouse.ledger(FEED, 1)}
+        assert late == {run_name(-1): True, **dict.fromkeys(run_names(0, 1, 2), False)}
+        assert not any(entry.late for entry in pipeline.at("lab").warehouse.ledger(FEED, 1))
+
+
+def test_a_removed_target_leaves_the_others_as_they_are(shop: Shop) -> None:
+    with shop.open() as pipeline:
+        drained(pipeline, targets=["lab"])
+    remove(shop)
+    with shop.open() as pipeline:
+        assert pipeline.targets == ("warehouse",)
+        assert drained(pipeline).loaded == 3  # what the removed target loaded does not count
+        assert pipeline.manifest.state(LAB).feed(FEED).applied == 3
+
+
+def test_one_target_needs_no_further_request_when_idle(tmp_path: Path, spark: Any) -> None:
+    shop = Shop(tmp_path / "shop")
+    shop.shredded(spark, 1)
+    with shop.open() as pipeline:
+        drained(pipeline)
+        assert drained(pipeline).requests <= 5
+
+
+def standing(pipeline: Pipeline, number: int) -> Any:
+    from manifest_platform.manifest.dataset import judge
+
+    item = pipeline.manifest.item(keys(pipeline, number)[0])
+    return judge(item, pipeline.manifest.step(FEED, LAB.key), pipeline.manifest.state(LAB).feed(FEED))
+
+
+def add(shop: Shop, **settings: str) -> None:
+    whole = yaml.safe_load(shop.config_file.read_text())
+    whole["targets"] = {"lab": {"kind": "duckdb", "path": "lab.duckdb", **settings}}
+    shop.config_file.write_text(yaml.safe_dump(whole))
+
+
+def remove(shop: Shop) -> None:
+    whole = yaml.safe_load(shop.config_file.read_text())
+    del whole["targets"]
+    shop.config_file.write_text(yaml.safe_dump(whole))
