@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -14,6 +16,18 @@ from manifest_platform.warehouse.engines.redshift.engine import Redshift
 from manifest_platform.warehouse.engines.redshift.settings import RedshiftSettings
 from manifest_platform_tests.servers.redshift import ROLE
 from manifest_platform_tests.servers.redshift import Redshift as StandIn
+
+EVERYDAY = (
+    "test_of_two_transactions_that_move_a_row_on_a_condition_one_wins",
+    "test_every_type_is_recognized_in_the_catalog",
+    "test_columns_are_matched_by_name_in_any_order",
+    "test_a_load_moves_rows_ledger_and_fence_together",
+    "test_rows_are_merged_and_deleted_by_key",
+    "test_a_snapshot_replaces_the_rows_of_its_tables",
+    "test_concurrent_workers_create_one_fence_and_apply_an_item_once",
+    "test_transactions_contain_only_row_statements_and_snapshot_renames",
+)
+"""Cases that `make test` runs. All run in `make test-long`."""
 
 
 class Uploads(RedshiftSettings):
@@ -56,3 +70,19 @@ class TestRedshift(EngineContract):
     @pytest.fixture(autouse=True)
     def _password(self, monkeypatch: pytest.MonkeyPatch) -> Any:
         monkeypatch.setenv("WAREHOUSE_PASSWORD", "of-the-stand-in")
+
+
+def _beside(test: Callable[..., Any]) -> Callable[..., Any]:
+    """Returns a test that is the same and has marks of its own."""
+
+    @functools.wraps(test)
+    def same(*given: Any, **named: Any) -> Any:
+        return test(*given, **named)
+
+    same.__dict__["pytestmark"] = [*test.__dict__.get("pytestmark", ()), pytest.mark.long.mark]
+    return same
+
+
+for _name in dir(EngineContract):
+    if _name.startswith("test_") and _name not in EVERYDAY:
+        setattr(TestRedshift, _name, _beside(getattr(EngineContract, _name)))
