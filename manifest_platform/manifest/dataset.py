@@ -232,8 +232,9 @@ class SinkState:
 class LeaseState:
     """The stored lease of (application, feed): its holder, expiry (UTC), token, and current item.
 
-    The token only grows. `current` is the position of the item claimed last; a new holder settles it first. `nonce` identifies
-    the writer's own write after a lost answer. `purpose`: the reason for the lease, if it is not for a step's work. `form`: the
+    The token only grows. `current` is the position of the item claimed last; a new holder settles it first. `through`: the
+    position of the last of the items that were claimed together with it; None if it was claimed alone. `nonce` identifies the
+    writer's own write after a lost answer. `purpose`: the reason for the lease, if it is not for a step's work. `form`: the
     release that wrote the row; `unknown`: attributes that this release does not know; they are written back.
     """
 
@@ -245,6 +246,7 @@ class LeaseState:
     nonce: str
     version: int = 0
     purpose: str = ""
+    through: str | None = None
     form: Form = field(default=OWN, compare=False)
     unknown: dict[str, Any] = field(default_factory=dict, compare=False)
 
@@ -269,6 +271,7 @@ class LeaseState:
             "current": self.current,
             "nonce": self.nonce,
             **({"purpose": self.purpose} if self.purpose else {}),
+            **({"through": self.through} if self.through else {}),
         }
 
     @classmethod
@@ -277,8 +280,9 @@ class LeaseState:
         names = ("holder", "run_id", "token", "expires_at", "current", "nonce")
         form = Form.of_key(data)
         fields: dict[str, Any] = {name: data[name] for name in names} | {"expires_at": parse_time(data["expires_at"])}
-        others = unknown(data, {*names, "purpose", NEEDS.format(form.release)})
-        return cls(**fields, version=version, purpose=data.get("purpose", ""), form=form, unknown=others)
+        others = unknown(data, {*names, "purpose", "through", NEEDS.format(form.release)})
+        through = data.get("through")
+        return cls(**fields, version=version, purpose=data.get("purpose", ""), through=through, form=form, unknown=others)
 
 
 class Standing(StrEnum):

@@ -92,6 +92,11 @@ class Lease:
         """The position of the item claimed last under this lease's row, by any holder."""
         return self._state.current
 
+    @property
+    def through(self) -> str | None:
+        """The position of the last item that was claimed together with `current`; None if that was claimed alone."""
+        return self._state.through
+
     def check(self) -> None:
         """Raises LeaseLost if the lease is known to be lost."""
         if self.lost.is_set():
@@ -153,15 +158,17 @@ class Lease:
     def _name(self) -> str:
         return f"the lease of {self.application.key} on feed {self.feed} (token {self.token})"
 
-    def transact(self, writes: list[Write], current: str | None = None) -> None:
-        """Writes under the lease, on condition that its row is still this grant's. `current` becomes the claimed item.
+    def transact(self, writes: list[Write], current: str | None = None, through: str | None = None) -> None:
+        """Writes under the lease, on condition that its row is still this grant's.
+
+        `current` becomes the claimed item, and `through` the last of the items that are claimed together with it.
 
         Raises LeaseLost if the row is another grant's, and ConditionFailed for the other writes.
         """
         with self._lock:
             self.check()
             self._read_back()
-            changed = dataclasses.replace(self._state, current=current) if current else self._state
+            changed = dataclasses.replace(self._state, current=current, through=through) if current else self._state
             self._write(dataclasses.replace(changed, expires_at=self._clock() + self._duration), writes)
 
     def heartbeat(self) -> None:

@@ -14,7 +14,7 @@ from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Se
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
-from itertools import chain, groupby, islice
+from itertools import chain, groupby, islice, takewhile
 from os.path import commonprefix
 from typing import Any, Literal
 from uuid import uuid4
@@ -42,6 +42,7 @@ from manifest_platform.manifest.dataset import (
     choose,
     choose_full,
     judge,
+    passed,
     supposing_done,
     verdict_on,
 )
@@ -108,6 +109,8 @@ FIRST_PAGE = 40
 
 Mostly they hold the watermark's item and the next item: a step needs no more of a long backlog.
 """
+RECORDS_OF_READY = 4
+"""The records that an item mostly has before it is loaded: those of its registration and of its shredding, and one more."""
 NEIGHBORS = 4
 """The rows of a small page: enough to hold one item and to show if the next item is needed too."""
 SURVEYED, ATTENDED = 200, 1000
@@ -1058,30 +1061,72 @@ class Manifest:
         return ended
 
     def unsettled(self, lease: Lease) -> Abandoned | None:
-        """The item that the lease's row names, if it is still Processing: a new holder settles it before anything else."""
+        """The first item that is still Processing of those that the lease's row names: a new holder settles them first."""
         if lease.current is None:
             return None
         step = self.step(lease.feed, lease.application.key)
-        item = self.item(ItemKey.at(lease.feed, lease.current))
         serving = self.state(step.application).seen_by(step, lease.feed).serving_epoch
-        blocker = item.blocker({step.application.key: serving}, step.is_blocked_by)
-        if blocker and blocker.state is State.PROCESSING and blocker.application.key == step.application.key:
-            return Abandoned(item, blocker)
+        for item in self._claimed_last(lease):
+            blocker = item.blocker({step.application.key: serving})
+            if blocker and blocker.state is State.PROCESSING and blocker.application.key == step.application.key:
+                return Abandoned(item, blocker)
         lease.settled = True
         return None
 
+    def _claimed_last(self, lease: Lease) -> Iterator[Item]:
+        """Yields the item that the lease's row names, and the items up to the last that was claimed together with it."""
+        first, last = ItemKey.at(lease.feed, lease.current or ""), lease.through
+        yield self.item(first)
+        if last:
+            coming = self.items(lease.feed, after=first.position)
+            yield from takewhile(lambda item: item.key.position <= last, coming)
+
     def verdicts(self, lease: Lease) -> Iterator[Verdict]:
-        """Yields verdicts under a lease without end: first the item that its last holder left open, then each next verdict."""
-        if left := self.unsettled(lease):
+        """Yields verdicts under a lease without end: first the items that its last holder left open, then each next verdict."""
+        while left := self.unsettled(lease):
             yield left
         while True:
             yield self.next(lease.feed, lease.application.key, holding=True)
 
-    def claim(self, lease: Lease, items: Sequence[Item], state: StepState | None = None) -> list[Claim]:
+    def following(self, ready: Ready, application: str, most: int) -> list[Item]:
+        """The items that may be claimed together with a strict step's next item: ready, and directly behind it in the order.
+
+        At most `most`, read with one query. Empty for an item that is late or reopened, which is claimed alone.
+        """
+        first, state = ready.item, ready.state
+        feed, step = first.key.feed, self.step(first.key.feed, application)
+        standing, found = state.feed(feed), list[Item]()
+        if step.order != "strict" or most < 1 or not _is_in_order(first, step, standing):
+            return found
+        standing = supposing_done(standing, first)
+        for item in self.items(feed, after=first.key.position, page=min(PAGE, RECORDS_OF_READY * most)):
+            judged = judge(item, step, standing)
+            if judged.standing is Standing.READY and _is_in_order(item, step, standing):
+                found.append(item)
+                standing = supposing_done(standing, item)
+            elif judged.standing in PASSED or judged.standing is Standing.LATE:
+                standing = passed(standing, item, judged)
+            else:
+                break
+            if len(found) == most:
+                break
+        return found
+
+    def claim(
+        self,
+        lease: Lease,
+        items: Sequence[Item],
+        state: StepState | None = None,
+        together: int = 0,
+        behind: Claim | None = None,
+    ) -> list[Claim]:
         """Claims items under a lease, all or none, in one transaction. `state`: the Ready verdict's, for an ordered step.
 
+        Items that are too many for a transaction are claimed in parts. `together`: the number of items of all parts. `behind`:
+        the first claim of the parts before.
+
         Raises LeaseLost; ConditionFailed if an item or the state changed since it was read: call `next` again; Refused for an
-        item that is not ready, and while the item of the lease's former holder is not settled.
+        item that is not ready, and while the items of the lease's former holder are not settled.
         """
         step = self.step(lease.feed, lease.application.key)
         self._require_own(lease.dataset)
@@ -1092,8 +1137,10 @@ class Manifest:
         if unsettled:
             raise Refused(f"{unsettled.item.key.name} is unsettled: adopt or abandon it before the next claim")
         state = state or StepState()
-        claimed, writes = transitions.claim(items, step, state, lease.token, self._stamp())
-        lease.transact(writes, claimed[0].key.position if step.ordered else None)
+        claimed, writes = transitions.claim(items, step, state, lease.token, self._stamp(), together)
+        first = behind.item if behind else claimed[0]
+        through = claimed[-1].key.position if claimed[-1].key != first.key else None
+        lease.transact(writes, first.key.position if step.ordered else None, through)
         self._wrote(writes)
         return [Claim(item, item.records[-1], step, state, self.dataset) for item in claimed]
 
@@ -1103,6 +1150,39 @@ class Manifest:
         `believed`: the record that the sink's ledger names for the load, for steps with a sink.
         """
         return self._end(held, lambda item, state, stamp: self._completion(item, held, state, payload, stamp, None, believed))
+
+    def complete_all(
+        self, done: Sequence[tuple[Claim, Payload, str]], state: StepState | None = None
+    ) -> tuple[list[Record], StepState]:
+        """Ends claims of a strict step with success, in their order, in one transaction: `complete` of each. Raises ClaimLost.
+
+        `done`: each claim, its payload, and the record that the sink's ledger names for it. `state`: the step's state, if the
+        caller has written it since the claims. Returns the records, and the state that was written.
+        """
+        claims = [held for held, _, _ in done]
+        first, feed = claims[0], claims[0].item.key.feed
+        self._require_own(first.dataset)
+        known: tuple[list[Item], StepState] | None = [held.item for held in claims], state or first.state
+
+        def end() -> tuple[list[Record], StepState]:
+            nonlocal known
+            if known is None:
+                known = [self.item(held.item.key) for held in claims], self.state(first.step.application)
+            (items, before), known = known, None
+            ends = [(item, held, payload, believed) for item, (held, payload, believed) in zip(items, done, strict=True)]
+            writes, after = transitions.complete_all(ends, before, self.feeds[feed], self._stamp())
+            self._write(writes)
+            records = [Record.from_dict(write.data) for write in writes if isinstance(write, Put) and "record_id" in write.data]
+            return records, replace(after, version=before.version + 1)
+
+        return optimistically(
+            end,
+            lambda: Refused(
+                f"{first.item.key.name} and {len(claims) - 1} more: their records changed {TRIES} times while their claims were"
+                " ended, or their waiting rows are wrong. Try again",
+                Remedy(Action.REPAIR),
+            ),
+        )
 
     def fail(self, held: Claim, failure: Failure) -> Record:
         """Ends a claim with a failure. A transient fault is resolved by the step's policy in the same transaction.
@@ -1124,6 +1204,26 @@ class Manifest:
         """
         return self._end(held, lambda item, _state, stamp: transitions.put_back(item, held, reason, stamp, died))
 
+    def put_back_all(self, claims: Sequence[Claim], reason: str) -> None:
+        """Ends claims of a step without a failure, as `put_back` of each, in one transaction. Raises ClaimLost."""
+        self._require_own(claims[0].dataset)
+        known: list[Item] | None = [held.item for held in claims]
+
+        def end() -> None:
+            nonlocal known
+            items, known = known or [self.item(held.item.key) for held in claims], None
+            self._write(
+                [
+                    write
+                    for item, held in zip(items, claims, strict=True)
+                    for write in transitions.put_back(item, held, reason, replace(self._stamp(), record_id=str(uuid4())))
+                ]
+            )
+
+        optimistically(
+            end, lambda: Refused(f"{claims[0].item.key.name} and the items behind it changed {TRIES} times; try again")
+        )
+
     def send_back(self, held: Claim, applications: Sequence[str], reason: str) -> Record:
         """Ends a claim without a failure and reopens the item for upstream applications. Raises ClaimLost."""
         steps = self.feeds[held.item.key.feed]
@@ -1139,7 +1239,7 @@ class Manifest:
             lambda item, state, stamp: self._completion(item, held, state, payload, stamp, epoch, believed),
             lease,
         )
-        lease.settled = True
+        lease.settled = lease.settled or lease.through is None  # others may be left of those that were claimed together
         return ended
 
     def believe(self, lease: Lease, record: str, instead_of: str) -> None:
@@ -1197,7 +1297,7 @@ class Manifest:
         ended = self._end(
             held, lambda item, _state, stamp: transitions.fail(item, held, failure, self.steps(item.key.feed), stamp), lease
         )
-        lease.settled = True
+        lease.settled = lease.settled or lease.through is None  # others may be left of those that were claimed together
         return ended
 
     def _inherit(self, lease: Lease, abandoned: Abandoned) -> Claim:
@@ -1529,6 +1629,11 @@ def _surveyed(
     oldest = min((item.records[0].timestamp for item in items), default=None)
     more = more or len(needed) > ATTENDED
     return Survey(feed, step, state, verdict, dict(counts), more, oldest, tuple(needed[:ATTENDED]), late, lease)
+
+
+def _is_in_order(item: Item, step: Step, feed: FeedState) -> bool:
+    """True if an item is ahead of the watermark and not late, so that the step takes it in its place."""
+    return item.key.position > feed.watermark and not item.is_late_for(step.application, feed.serving_epoch)
 
 
 def _landed_checksum(row: Row) -> str | None:

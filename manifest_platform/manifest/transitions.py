@@ -274,21 +274,25 @@ def acquire(
     )
 
 
-def claim(items: Sequence[Item], step: Step, state: StepState, token: int, stamp: Stamp) -> tuple[list[Item], list[Write]]:
+def claim(
+    items: Sequence[Item], step: Step, state: StepState, token: int, stamp: Stamp, together: int = 0
+) -> tuple[list[Item], list[Write]]:
     """Opens a Processing record on each item; returns the items with it, and the writes.
 
-    The caller adds the write of its lease. The claim of an ordered step is also conditional on the state that chose the item:
-    mode, epoch and watermark have not changed. Raises Refused for an item that is not ready, by the same rules as the choice.
+    The caller adds the write of its lease. The claim of an ordered step is also conditional on the state that chose the items:
+    mode, epoch and watermark have not changed. `together`: the number of items claimed together, if these are a part of them.
+    Raises Refused for an item that is not ready, by the same rules as the choice.
     """
-    if step.ordered and len(items) != 1:
-        raise Refused(f"{step.application.key} works in order: it claims one item at a time, not {len(items)}")
+    if step.ordered and not _go_together(items, step, state):
+        raise Refused(f"{step.application.key} works in order: these {len(items)} items do not follow each other in it")
+    together = together or len(items)
     claimed: list[Item] = []
     for item in items:
         _require_ready(item, step, state)
         new = next((record.record_id for record in reversed(item.records) if record.state is State.NEW), None)
         own = dataclasses.replace(stamp, record_id=str(uuid4()))
         epoch = state.epoch if step.ordered else None
-        batch = Payload(CLAIM, {"batch": len(items)}) if len(items) > 1 else None
+        batch = Payload(CLAIM, {"batch": together}) if together > 1 else None
         claimed.append(
             append(item, State.PROCESSING, step.application, own, previous=new, epoch=epoch, token=token, payload=batch)
         )
@@ -298,6 +302,14 @@ def claim(items: Sequence[Item], step: Step, state: StepState, token: int, stamp
     if step.ordered:
         writes.append(check_state(step.application, state))
     return claimed, writes
+
+
+def _go_together(items: Sequence[Item], step: Step, state: StepState) -> bool:
+    """True if an ordered step may claim these items together: one item, or new items of a strict step in their order."""
+    if len(items) == 1:
+        return True
+    ahead = [item.key.position for item in items if not _is_behind(item.key, state) and not _is_late(item, step, state)]
+    return step.order == "strict" and 0 < len(ahead) == len(items) and ahead == sorted(set(ahead))
 
 
 def _require_ready(item: Item, step: Step, state: StepState) -> None:
@@ -339,6 +351,37 @@ def complete(
     claim does not matter. `believed`, for steps with a sink: the record that the sink's ledger names for the load; the step's
     state believes it in the same transaction. Raises ClaimLost if the claim was ended, or the epoch or mode changed under it.
     """
+    writes, after = _completion(item, held, state, payload, steps, stamp, epoch, believed)
+    return [*writes, put_state(held.step.application, after)] if held.step.ordered else writes
+
+
+def complete_all(
+    done: Sequence[tuple[Item, Claim, Payload, str]], state: StepState, steps: Sequence[Step], stamp: Stamp
+) -> tuple[list[Write], StepState]:
+    """Ends claims of one strict step with success, in their order, as `complete` one after another would.
+
+    `done`: each item, its claim, its payload, and the record that the sink's ledger names. Returns the writes and the state
+    that they put. Raises ClaimLost.
+    """
+    writes: list[Write] = []
+    for item, held, payload, believed in done:
+        own = dataclasses.replace(stamp, record_id=str(uuid4()))
+        more, state = _completion(item, held, state, payload, steps, own, None, believed)
+        writes += more
+    return [*writes, put_state(done[0][1].step.application, state)], state
+
+
+def _completion(
+    item: Item,
+    held: Claim,
+    state: StepState,
+    payload: Payload,
+    steps: Sequence[Step],
+    stamp: Stamp,
+    epoch: int | None,
+    believed: str | None,
+) -> tuple[list[Write], StepState]:
+    """Returns the writes of a completion except that of the step's state, and the state after it."""
     step, processing = held.step, held.processing
     _require_open(item, processing)
     application, key = step.application, item.key
@@ -363,8 +406,8 @@ def complete(
     )
     writes: list[Write] = [put_record(key, done.records[-1]), *changes(item, done, steps)]
     if step.ordered:
-        writes.append(put_state(application, _after(done, held, _recount(item, done, step, state), believed)))
-    return writes
+        state = _after(done, held, _recount(item, done, step, state), believed)
+    return writes, state
 
 
 def _after(done: Item, held: Claim, state: StepState, believed: str | None) -> StepState:

@@ -30,8 +30,9 @@ from manifest_platform.manifest import (
     Standing,
 )
 from manifest_platform.manifest.dataset import PASSED, blocked, judge
+from manifest_platform.pipeline.catching_up import Pace, load_next
 from manifest_platform.pipeline.events import Event, ItemFailed, Loaded, PutBack, Shredded, ShreddedAgain
-from manifest_platform.pipeline.loading import load, settle
+from manifest_platform.pipeline.loading import settle
 from manifest_platform.pipeline.pipeline import Pipeline
 from manifest_platform.pipeline.shredding import free_abandoned, listing_of, portion, shred
 from manifest_platform.pipeline.turns import Turn
@@ -297,7 +298,7 @@ def _loaded_before(pipeline: Pipeline, keys: Collection[ItemKey], refused: bool)
 
 def _load_held(pipeline: Pipeline, choice: Choice, ordered: list[ItemKey], lease: Lease, mine: Turn) -> Iterator[Event]:
     """Loads the rest of the choice under the lease. Ends early if another process changed what is left."""
-    verdicts = pipeline.manifest.verdicts(lease)
+    verdicts, pace = pipeline.manifest.verdicts(lease), Pace(pipeline.dataset.load.batch)
     while ordered:
         verdict = next(verdicts)
         if isinstance(verdict, Abandoned | Ready):
@@ -309,15 +310,16 @@ def _load_held(pipeline: Pipeline, choice: Choice, ordered: list[ItemKey], lease
                 ordered = [key for key in ordered if key != settled.key]
         elif isinstance(verdict, Ready) and verdict.item.key == ordered[0]:
             try:
-                event = load(pipeline, lease, verdict)
+                events = load_next(pipeline, lease, verdict, pace, only=set(ordered))
             except ConditionFailed:
                 continue  # an item was registered or resolved meanwhile: read again
-            yield event
-            if isinstance(event, ShreddedAgain):
-                again = f"{event.key.name} must be shredded again first: {event.reason}"
-                raise OutOfOrder(again, Remedy(Action.DRAIN))
-            if isinstance(event, Loaded) or event.failure.kind in (FailureKind.PERMANENT, FailureKind.BEHIND):
-                ordered = ordered[1:]
+            for event in events:
+                yield event
+                if isinstance(event, ShreddedAgain):
+                    again = f"{event.key.name} must be shredded again first: {event.reason}"
+                    raise OutOfOrder(again, Remedy(Action.DRAIN))
+                if isinstance(event, Loaded) or event.failure.kind in (FailureKind.PERMANENT, FailureKind.BEHIND):
+                    ordered = [key for key in ordered if key != event.key]
         elif _in_order(pipeline, choice, pipeline.load.key)[0] != ordered:
             return
         else:

@@ -31,6 +31,7 @@ from manifest_platform.manifest import (
     StoreUnavailable,
 )
 from manifest_platform.manifest.dataset import PASSED, blocked, judge
+from manifest_platform.pipeline.catching_up import Pace, load_next
 from manifest_platform.pipeline.chain import broken, explained
 from manifest_platform.pipeline.events import (
     Budget,
@@ -44,7 +45,7 @@ from manifest_platform.pipeline.events import (
     ShredStarted,
     Stop,
 )
-from manifest_platform.pipeline.loading import GivenUp, load, settle
+from manifest_platform.pipeline.loading import GivenUp, settle
 from manifest_platform.pipeline.pipeline import Pipeline
 from manifest_platform.pipeline.shredding import free_abandoned, portion, shred
 from manifest_platform.pipeline.targets import begin, is_begun
@@ -104,6 +105,7 @@ class _Drain:
         self.report = DrainReport(pipeline.clock())
         self._begun, self._requests = time.monotonic(), pipeline.manifest.store.requests
         self._loaded: Counter[str] = Counter()
+        self._paces: dict[tuple[str, str], Pace] = {}
         self._down: dict[str, str] = {}  # why a target cannot be reached
 
     def ended(self, ends: Ends) -> DrainReport:
@@ -223,6 +225,14 @@ class _Drain:
             return Stop.BUDGET_SECONDS
         return None
 
+    def _pace(self, pipeline: Pipeline, feed: str) -> Pace:
+        """Returns the pace of a target's loads of a feed in this drain."""
+        return self._paces.setdefault((pipeline.target, feed), Pace(pipeline.dataset.load.batch))
+
+    def _left(self, items: int) -> int | None:
+        """Returns the number of items that the budget allows after this number; None without a limit."""
+        return None if self.budget.items is None else max(1, self.budget.items - items)
+
     def _may_shred(self, feed: str) -> bool:
         return bool(self._waiting(feed, 1)[0])
 
@@ -284,7 +294,7 @@ class _Drain:
         if isinstance(verdict, Idle) or (isinstance(verdict, Blocked) and verdict.standing is not Standing.PROCESSING):
             return verdict
         with pipeline.lease(feed, pipeline.load.key) as lease:
-            mine = Turn(pipeline, feed)
+            mine, pace = Turn(pipeline, feed), self._pace(pipeline, feed)
             verdicts = pipeline.manifest.verdicts(lease)
             while not (stop := self._spent(self._loaded[pipeline.target])):
                 if time.monotonic() > turn:
@@ -299,7 +309,8 @@ class _Drain:
                 else:
                     try:
                         with _told(verdict.item):
-                            event = load(pipeline, lease, verdict)
+                            left = self._left(self._loaded[pipeline.target])
+                            events = load_next(pipeline, lease, verdict, pace, left)
                     except ConditionFailed:
                         continue  # an item was registered or resolved meanwhile: read again
                     except Held:
@@ -308,11 +319,16 @@ class _Drain:
                     except GivenUp as error:
                         remedy = error.remedy or Remedy(Action.SHOW_STATUS)
                         return Blocked(verdict.item, Standing.NEEDS_FULL, str(error), pipeline.clock(), remedy)
-                    if isinstance(event, Loaded) and pipeline.manifest.step(feed, pipeline.load.key).order == "full":
+                    if any(isinstance(event, Loaded) for event in events) and _is_full(pipeline, feed):
                         _let_steps_follow(pipeline)
                     mine.release()
-                    yield event
+                    yield from events
             return stop
+
+
+def _is_full(pipeline: Pipeline, feed: str) -> bool:
+    """True if a feed's loads are snapshots."""
+    return pipeline.manifest.step(feed, pipeline.load.key).order == "full"
 
 
 @contextlib.contextmanager

@@ -97,7 +97,8 @@ class Loaded:
     """An item is in the warehouse. `lag_seconds`: from its discovery to the COMMIT. `already`: it was loaded before.
 
     `tables`: those of its listing; empty if it was loaded before. `epoch`: of its rows. `told`: notes on the load. `checks`:
-    the outcomes of its checks. `target`: the target that it was loaded into.
+    the outcomes of its checks. `target`: the target that it was loaded into. `batch`: the number of items in its transaction;
+    `seconds` and `requests` are its share.
     """
 
     key: ItemKey
@@ -113,6 +114,7 @@ class Loaded:
     told: tuple[str, ...] = ()
     checks: tuple[Checked, ...] = ()
     target: str = FIRST_TARGET
+    batch: int = 1
 
     @property
     def row_count(self) -> int:

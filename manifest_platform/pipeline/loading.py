@@ -34,7 +34,7 @@ from manifest_platform.manifest import (
     Step,
     StepState,
 )
-from manifest_platform.manifest.dataset import BEYOND_IDS
+from manifest_platform.manifest.dataset import BEYOND_IDS, FeedState
 from manifest_platform.pipeline.events import ItemFailed, Loaded, ShreddedAgain
 from manifest_platform.pipeline.pipeline import Pipeline
 from manifest_platform.pipeline.requests import (
@@ -115,6 +115,10 @@ class Declared:
         """Returns the step that loads a feed."""
         return next(step for step in self.feeds[feed] if step.application.key == self.load)
 
+    def checks_of(self, feed: str) -> tuple[CheckSettings, ...]:
+        """Returns the checks of a feed's loads."""
+        return tuple(check for check in self.checks if check.feed in (None, feed))
+
     def snapshots_of(self, feed: str) -> str | None:
         """Returns the feed whose snapshots contain a feed's items; None if there is none."""
         return next((other for other in self.feeds if feed in self.step(other).covers), None)
@@ -128,7 +132,7 @@ def load(pipeline: Pipeline, lease: Lease, ready: Ready) -> Loaded | ItemFailed 
     """
     started, requests = time.monotonic(), pipeline.manifest.store.requests
     listing: Listing | OutputGone
-    with lease.within(_limit(pipeline, lease), f"loading {ready.item.key.name}"):
+    with lease.within(limit_of(pipeline, lease), f"loading {ready.item.key.name}"):
         try:
             listing = listing_of(ready.item)
         except OutputGone as error:
@@ -148,12 +152,12 @@ def load(pipeline: Pipeline, lease: Lease, ready: Ready) -> Loaded | ItemFailed 
 
 def settle(pipeline: Pipeline, lease: Lease, abandoned: Abandoned) -> Loaded | None:
     """Settles the interrupted load of a dead worker: completes it if the ledger has it, else fails it. Raises Unavailable."""
-    with lease.within(_limit(pipeline, lease), f"settling {abandoned.item.key.name}"):
+    with lease.within(limit_of(pipeline, lease), f"settling {abandoned.item.key.name}"):
         settled = run(settling(Declared.by(pipeline), abandoned), pipeline, lease)
     return settled and dataclasses.replace(settled, target=pipeline.target)
 
 
-def _limit(pipeline: Pipeline, lease: Lease) -> timedelta:
+def limit_of(pipeline: Pipeline, lease: Lease) -> timedelta:
     """The time limit of a load of the lease's feed."""
     return pipeline.config.limits.of(
         "full" if pipeline.manifest.step(lease.feed, pipeline.load.key).order == "full" else "load"
@@ -169,7 +173,7 @@ def loading(declared: Declared, ready: Ready, listing: Listing | OutputGone) -> 
     claim = yield from ask(ClaimNext(ready))
     if isinstance(listing, OutputGone):
         return (yield from ask(SendBack(claim, listing)))
-    order = _order(declared, ready, claim, listing)
+    order = order_of(declared, ready, claim, listing)
     try:
         applied = yield from _applied(order)
     except Unclear:
@@ -193,7 +197,7 @@ def loading(declared: Declared, ready: Ready, listing: Listing | OutputGone) -> 
     told, checks = ((), ()) if isinstance(applied, AlreadyApplied) else (applied.told, applied.checks)
     yield from ask(Complete(claim, loaded_payload(applied.entry, listing.bytes, told, checks), applied.entry.record_id))
     already = isinstance(applied, AlreadyApplied)
-    return _loaded(ready.item, applied.entry, listing.bytes, already, listing.tables, told, checks)
+    return loaded(ready.item, applied.entry, listing.bytes, already, listing.tables, told, checks)
 
 
 def settling(declared: Declared, abandoned: Abandoned) -> Program[Loaded | None]:
@@ -215,7 +219,7 @@ def settling(declared: Declared, abandoned: Abandoned) -> Program[Loaded | None]
         return None
     bytes_loaded = shredded_bytes(abandoned.item)
     yield from ask(Adopt(abandoned, entry.epoch, loaded_payload(entry, bytes_loaded), entry.record_id))
-    return _loaded(abandoned.item, entry, bytes_loaded, already=True)
+    return loaded(abandoned.item, entry, bytes_loaded, already=True)
 
 
 def _applied(order: Load) -> Program[Applied | AlreadyApplied]:
@@ -249,7 +253,7 @@ def _failed(claim: Claim, failure: Failure) -> Program[ItemFailed]:
     return ItemFailed(claim.item.key, claim.step.application.key, failure)
 
 
-def _order(declared: Declared, ready: Ready, claim: Claim, listing: Listing) -> Load:
+def order_of(declared: Declared, ready: Ready, claim: Claim, listing: Listing) -> Load:
     """Returns the order for the warehouse to load a claimed item."""
     state, key, landed = ready.state, ready.item.key, ready.item.landed
     serving_epoch = _counts_from(state, claim.step, key.feed)
@@ -267,21 +271,21 @@ def _order(declared: Declared, ready: Ready, claim: Claim, listing: Listing) -> 
         believed=state.feed(key.feed).believed,
         full=_full(declared, claim),
         snapshots=declared.snapshots_of(key.feed),
-        overlaps=_overlap(ready, claim.step),
+        overlaps=overlap(ready.item, claim.step, state.seen_by(claim.step, key.feed)),
         splits_types=key.feed in declared.splits_types,
-        checks=tuple(check for check in declared.checks if check.feed in (None, key.feed)),
+        checks=declared.checks_of(key.feed),
     )
 
 
-def _overlap(ready: Ready, step: Step) -> str:
+def overlap(item: Item, step: Step, feed: FeedState) -> str:
     """Describes the overlap of an item's time with earlier loads; empty if there is none, or the order of windows forbids it.
 
     Windows of logs may overlap: the vault's clock was set back, or a day was published again with another stop time.
     """
-    landed, feed = ready.item.landed, ready.state.seen_by(step, ready.item.key.feed)
+    landed = item.landed
     if step.order != "strict" or step.gap == "contiguous" or landed is None or landed.start is None:
         return ""
-    if ready.item.is_late_for(step.application, feed.serving_epoch):
+    if item.is_late_for(step.application, feed.serving_epoch):
         return "it came late, after later items were loaded"
     if feed.stop and landed.start < feed.stop:
         return f"it starts at {landed.start}, and earlier loads go up to {feed.stop}"
@@ -304,15 +308,21 @@ def consenting(consent: str, item: str) -> Remedy:
     return Remedy(Action.ALLOW_EMPTY if consent == EMPTY else Action.ALLOW_SHRINK, item=item)
 
 
-def loaded_payload(entry: LedgerEntry, bytes_loaded: int, told: Sequence[str] = (), checks: Sequence[Checked] = ()) -> Payload:
-    """Returns the payload of a load's Processed record, from the ledger's entry. `told`: notes on the load."""
+def loaded_payload(
+    entry: LedgerEntry, bytes_loaded: int, told: Sequence[str] = (), checks: Sequence[Checked] = (), batch: int = 1
+) -> Payload:
+    """Returns the payload of a load's Processed record, from the ledger's entry.
+
+    `told`: notes on the load. `batch`: the number of items in its transaction.
+    """
     applied_at = entry.applied_at.isoformat()
     data: dict[str, Any] = {"rows": entry.rows, "bytes": bytes_loaded, "late": entry.late, "applied_at": applied_at}
     data |= {"told": list(told)} if told else {}
-    return Payload(OUTPUT, data | ({"checks": [one.document() for one in checks]} if checks else {}))
+    data |= {"checks": [one.document() for one in checks]} if checks else {}
+    return Payload(OUTPUT, data | ({"batch": batch} if batch > 1 else {}))
 
 
-def _loaded(
+def loaded(
     item: Item,
     entry: LedgerEntry,
     bytes_loaded: int,

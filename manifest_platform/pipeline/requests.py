@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from manifest_platform import failpoints
-from manifest_platform.manifest import Abandoned, Claim, Failure, Lease, Payload, Ready, Record, StepState
+from manifest_platform.manifest import Abandoned, Claim, Failure, Item, Lease, Payload, Ready, Record, StepState
 from manifest_platform.pipeline.events import ItemFailed, ShreddedAgain
 from manifest_platform.pipeline.shredding import OutputGone, check_objects, send_back
 from manifest_platform.warehouse.errors import CannotLoad
@@ -76,6 +76,24 @@ class ClaimNext(Request[Claim]):
 
 
 @dataclass(frozen=True)
+class ClaimTogether(Request[list[Claim]]):
+    """Claims items of `together` items that follow each other, in one transaction. Raises ConditionFailed, LeaseLost.
+
+    `behind`: the first claim of the items before these, if there are any.
+    """
+
+    items: tuple[Item, ...]
+    state: StepState
+    together: int
+    behind: Claim | None = None
+
+    def __call__(self, pipeline: Pipeline, lease: Lease) -> list[Claim]:
+        claims = pipeline.manifest.claim(lease, self.items, self.state, self.together, self.behind)
+        failpoints.reach("batch.claimed")
+        return claims
+
+
+@dataclass(frozen=True)
 class Apply(Request["Applied | AlreadyApplied"]):
     """Applies a load under the lease's token. It is interrupted if the lease is lost. Raises as `Warehouse.apply`, LeaseLost.
 
@@ -91,6 +109,17 @@ class Apply(Request["Applied | AlreadyApplied"]):
             except CannotLoad:
                 check_objects(self.order.listing, content=True)
                 raise
+
+
+@dataclass(frozen=True)
+class ApplyAll(Request["list[Applied]"]):
+    """Applies consecutive loads in one transaction, under the lease's token. Raises as `Warehouse.apply_all`, LeaseLost."""
+
+    orders: tuple[Load, ...]
+
+    def __call__(self, pipeline: Pipeline, lease: Lease) -> list[Applied]:
+        with lease.canceling(pipeline.warehouse.interrupt):
+            return pipeline.warehouse.apply_all([dataclasses.replace(one, token=lease.token) for one in self.orders])
 
 
 @dataclass(frozen=True)
@@ -157,6 +186,33 @@ class Complete(Request[Record]):
         record = pipeline.manifest.complete(self.claim, self.payload, self.believed)
         failpoints.reach("load.completed")
         return record
+
+
+@dataclass(frozen=True)
+class CompleteAll(Request[StepState]):
+    """Completes claims in their order, in one transaction; answers with the state that it wrote. Raises ClaimLost.
+
+    `done`: each claim, its payload, and the record that the ledger has for it. `state`: the state that the worker wrote last.
+    """
+
+    done: tuple[tuple[Claim, Payload, str], ...]
+    state: StepState | None = None
+
+    def __call__(self, pipeline: Pipeline, lease: Lease) -> StepState:
+        _, state = pipeline.manifest.complete_all(self.done, self.state)
+        failpoints.reach("batch.completed")
+        return state
+
+
+@dataclass(frozen=True)
+class PutBackAll(Request[None]):
+    """Ends claims without a failure, in one transaction. Raises ClaimLost."""
+
+    claims: tuple[Claim, ...]
+    reason: str
+
+    def __call__(self, pipeline: Pipeline, lease: Lease) -> None:
+        pipeline.manifest.put_back_all(self.claims, self.reason)
 
 
 @dataclass(frozen=True)

@@ -119,8 +119,23 @@ class ShredSettings(Settings):
     limits: LimitSettings = Field(LimitSettings(), description="limits of a landed directory")
 
 
+class BatchSettings(Settings):
+    """The directories that follow each other in a feed and are loaded in one transaction, as long as they are ready."""
+
+    items: int = Field(1, ge=1, le=1000, description="the most directories in a transaction; 1: each has its own")
+    mib: int = Field(256, ge=1, le=1_048_576, description="the most Parquet in a transaction of several directories, in MiB")
+    seconds: float = Field(
+        60,
+        gt=0,
+        le=3600,
+        description="seconds that a transaction of several directories may take, by the time that the directories before took",
+    )
+
+
 class LoadSettings(Settings):
     """Settings of loading a dataset."""
+
+    batch: BatchSettings = Field(BatchSettings(), description="directories that are loaded in one transaction")
 
     late: Literal["append", "quarantine"] = Field(
         "append",

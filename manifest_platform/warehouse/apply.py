@@ -245,6 +245,8 @@ class Warehouse:
             self._prepared.clear()
             self._forget()
             raise
+        except (Fenced, Behind, ManifestBehind) as error:
+            raise NotTogether(str(error)) from error
 
     def newest_epoch(self) -> int:
         """Returns the newest epoch in any feed's fence; 0 if nothing was ever loaded. Writes nothing."""

@@ -164,13 +164,14 @@ def test_resolve_refuses_an_item_that_is_not_blocked_or_is_being_processed(store
     assert history(of, 1)[-1] == "load Processing"
 
 
-def test_a_strict_step_claims_one_item_at_a_time_and_of_its_own_feed(store: Store) -> None:
+def test_a_strict_step_claims_items_only_in_their_order_and_of_its_own_feed(store: Store) -> None:
     of = Manifest(store, "shop", {FEED: steps(), "incr": steps()}, "test")
     land(of, 1, 2)
+    one, two = of.item(key(1)), of.item(key(2))
     of.discover("incr", [dataclasses.replace(landed(1), key=key(1, "incr"))])
     with lease(of) as held:
-        for items in ([], [of.item(key(1)), of.item(key(2))]):
-            with pytest.raises(Refused, match="one item at a time"):
+        for items in ([], [two, one], [one, one]):
+            with pytest.raises(Refused, match="do not follow each other"):
                 of.claim(held, items, of.state(LOAD))
         with pytest.raises(Refused, match="not of feed"):
             of.claim(held, [of.item(key(1, "incr"))], of.state(LOAD))

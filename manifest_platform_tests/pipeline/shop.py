@@ -31,7 +31,7 @@ from manifest_platform import config, failpoints
 from manifest_platform.demo.events import SCHEMAS, WrittenRun, write_run
 from manifest_platform.listing import LISTING_FILE
 from manifest_platform.manifest import LANDED, Application, ItemKey, Record, lease
-from manifest_platform.pipeline import LOAD, Budget, DrainReport, Event, Pipeline
+from manifest_platform.pipeline import LOAD, Budget, DrainReport, Event, Pipeline, catching_up
 from manifest_platform.pipeline.chosen import shred_chosen
 from manifest_platform.pipeline.discovery import discover
 from manifest_platform.pipeline.drain import drain
@@ -261,7 +261,10 @@ def main() -> None:
     parser.add_argument("--discover", action="store_true")
     parser.add_argument("--merge", action="store_true")
     parser.add_argument("--then-merge", action="store_true")
+    parser.add_argument("--parts", type=int)
     arguments = parser.parse_args()
+    if arguments.parts:  # of a batch, as if a transaction of the manifest held no more
+        setattr(catching_up, "MAX_WRITES", 3 + 3 * arguments.parts)  # noqa: B010
     if arguments.without_heartbeat:
         setattr(lease, "HEARTBEATS_PER_DURATION", 1e-6)  # noqa: B010
     if arguments.connects_late:  # so that a paused process does not hold the file of an embedded warehouse
