@@ -214,6 +214,7 @@ class Warehouse:
         """
         _refuse_unsupported(load)
         self._told = []
+        self._engine.working_on(self.dataset, load.item, load.record_id)
         if self._authority.get(load.feed) != (load.epoch, load.token):
             self._forget()  # another worker or a snapshot may have created tables since our last load
             self._authority[load.feed] = load.epoch, load.token
@@ -234,6 +235,7 @@ class Warehouse:
         require_consecutive(loads)
         for load in loads:
             _refuse_unsupported(load)
+        self._engine.working_on(self.dataset, first.item, first.record_id)
         if self._authority.get(first.feed) != (first.epoch, first.token):
             self._forget()
             self._authority[first.feed] = first.epoch, first.token

@@ -12,6 +12,7 @@ Not real, and shimmed here, because fakesnow or DuckDB differ:
   tells a lock with too many waiters. So nothing here shows a wait, or that a whole table is locked.
 - DDL does not commit (fakesnow does that only with autocommit off). The guard of the protocol's transactions is tested apart.
 - `SYSTEM$CANCEL_ALL_QUERIES` interrupts the session with that number.
+- Keys are dropped, because Snowflake does not enforce them.
 - `COLLATE`, `STORAGE_INTEGRATION` and session parameters are dropped: tests compare their texts.
 
 Nothing here: logins, roles and privileges, virtual warehouses, timeouts, query tags, clustering, time travel.
@@ -34,18 +35,19 @@ from manifest_platform.warehouse.engines.snowflake.settings import SnowflakeSett
 
 PASSWORD = "SNOWFLAKE_TEST_PASSWORD"
 URL = "snowflake://loader@fake-account/analytics?warehouse=LOADING&role=LOADER"
-_DROPPED = re.compile(r" COLLATE 'utf8'| STORAGE_INTEGRATION = \w+")
+_DROPPED = re.compile(r""" COLLATE 'utf8'| STORAGE_INTEGRATION = \w+|, PRIMARY KEY \([^)]*\)""")
 _CANCEL = re.compile(r"SELECT SYSTEM\$CANCEL_ALL_QUERIES\((\d+)\)")
 
 
 class Sessions:
-    """The open sessions of the stand-in, by number. `statements`: all that were sent, in order."""
+    """The open sessions of the stand-in, by number. `statements`, `tags`: all that were sent, in order."""
 
     def __init__(self, connect: Any) -> None:
         self._connect = connect
         self._numbers = itertools.count(1)
         self.open: dict[int, Any] = {}
         self.statements: list[str] = []
+        self.tags: list[str] = []
         self.given: list[dict[str, Any]] = []
 
     def connect(self, **given: Any) -> Session:
@@ -88,9 +90,10 @@ class Cursor:
     def __getattr__(self, name: str) -> Any:
         return getattr(self._cursor, name)
 
-    def execute(self, sql: str, parameters: Any = None) -> Cursor:
+    def execute(self, sql: str, parameters: Any = None, _statement_params: Any = None) -> Cursor:
         """Runs a statement."""
         self._sessions.statements.append(sql)
+        self._sessions.tags.append((_statement_params or {}).get("QUERY_TAG", ""))
         if found := _CANCEL.fullmatch(sql):
             if busy := self._sessions.open.get(int(found[1])):
                 busy._duck_conn.interrupt()
@@ -107,6 +110,10 @@ def _told_as_snowflake() -> Generator[None]:
 
     try:
         yield
+    except ProgrammingError as error:
+        if "already exists" in str(error.msg) and error.errno != 2002:
+            raise ProgrammingError(str(error.msg), errno=2002, sqlstate="42710") from error
+        raise
     except duckdb.TransactionException as error:
         raise ProgrammingError(f"{error}: the number of waiters for this lock exceeds the limit", errno=625) from error
     except duckdb.InterruptException as error:
@@ -153,6 +160,7 @@ def fake_snowflake() -> Generator[Sessions]:
         for statement in ("CREATE SCHEMA IF NOT EXISTS PUBLIC", "CREATE STAGE PUBLIC.SHREDDED URL='file:///'"):
             first.cursor().execute(statement)
         sessions.statements.clear()
+        sessions.tags.clear()
         sessions.given.clear()
         yield sessions
         for connection in list(sessions.open.values()):

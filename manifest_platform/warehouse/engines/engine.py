@@ -239,6 +239,9 @@ class Engine(ABC):
         """Returns the statements that give a role the least privileges for datasets in these schemas; empty without roles."""
         return []
 
+    def working_on(self, dataset: str, item: str, attempt: str) -> None:  # noqa: B027
+        """Tells what the next statements are for, which an engine may show in its history of queries. Sends nothing."""
+
     def exists(self) -> bool:
         """True if the database exists. Methods that only read ask this first, because connecting may create it."""
         return True

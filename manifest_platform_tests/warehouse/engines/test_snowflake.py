@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -47,8 +48,9 @@ class Recording:
     def close(self) -> None:
         self.closed = True
 
-    def execute(self, sql: str, parameters: Any = None) -> None:
+    def execute(self, sql: str, parameters: Any = None, _statement_params: Any = None) -> None:
         self.statements.append(sql)
+        self.tag = (_statement_params or {}).get("QUERY_TAG")
         answer = next((answer for begin, answer in self.answers.items() if sql.startswith(begin)), ([], []))
         if isinstance(answer, Exception):
             raise answer
@@ -182,6 +184,22 @@ def test_questions_have_a_role_of_their_own(recording: Recording) -> None:
     assert recording.given["role"] == "ANALYST"
 
 
+def test_statements_carry_the_dataset_the_item_and_the_attempt(recording: Recording, engine: Snowflake) -> None:
+    engine.execute("SELECT 1")
+    assert recording.tag == "manifest_platform"
+    engine.working_on("shop", "s3://bucket/run=1", "record-1")
+    engine.execute("SELECT 1")
+    assert json.loads(recording.tag or "") == {
+        "application": "manifest_platform",
+        "dataset": "shop",
+        "attempt": "record-1",
+        "item": "s3://bucket/run=1",
+    }
+    engine.working_on("shop", "x" * 3000, "record-1")
+    engine.execute("SELECT 1")
+    assert len(recording.tag or "") == 2000
+
+
 # Names
 
 
@@ -275,7 +293,7 @@ def test_tables_of_killed_workers_are_dropped_after_a_day() -> None:
 
 
 def test_json_columns_are_variants_by_option(recording: Recording) -> None:
-    engine = settings_of(json_as="variant").open()
+    engine = settings_of(json_columns="variant").open()
     assert engine.sql_type("json") == "VARIANT"
     staged = engine.stage(EVENTS, uris(1))
     assert staged.sql.startswith(
@@ -335,6 +353,24 @@ def test_a_persons_question_is_a_single_query_of_tables(recording: Recording, sq
     with pytest.raises(LoadFailed):
         settings_of().open(read_only=True).query(sql)
     assert recording.statements == []
+
+
+def test_a_row_that_may_exist_once_is_added_under_a_name_that_exists_once(recording: Recording, engine: Snowflake) -> None:
+    """Snowflake enforces no key: two first loads would make two rows."""
+    with engine.alone('"shop"."fence"'):
+        engine.execute("INSERT")
+    [create, insert, drop] = recording.statements[-3:]
+    name = create.split()[3]
+    assert create.startswith(f"CREATE TRANSIENT TABLE {name} AS SELECT ")
+    assert (insert, drop) == ("INSERT", f"DROP TABLE IF EXISTS {name}")
+    recording.answers["CREATE TRANSIENT"] = failure(2002, "Object already exists.")
+    with pytest.raises(Conflict), engine.alone('"shop"."fence"'):
+        pytest.fail("another session is at work")
+    assert recording.statements[-1].startswith(f"SELECT 1 FROM {name} WHERE made < ?")
+    recording.answers["SELECT 1"] = (["1"], [(1,)])
+    with pytest.raises(Conflict), engine.alone('"shop"."fence"'):
+        pytest.fail("a dead session left its sign, which is dropped for the next try")
+    assert recording.statements[-1] == f"DROP TABLE IF EXISTS {name}"
 
 
 # Errors
@@ -429,6 +465,8 @@ def test_grants_are_the_least_that_loading_needs(engine: Snowflake) -> None:
 
 
 def test_clustering_keys_are_set_by_option() -> None:
-    engine = settings_of(clustering={"events": ["collector_tstamp", "app_id"]}).open()
-    assert engine.cluster("shop", "events") == 'ALTER TABLE "shop"."events" CLUSTER BY ("collector_tstamp", "app_id")'
-    assert engine.cluster("shop", "other") is None
+    engine = settings_of(clustering={"events": ["Event_ID"]}).open()
+    columns = {"event_id": "string", "payload": "json"}
+    assert engine.table_creation('"shop"."events"', columns, EVENTS).endswith(') CLUSTER BY ("event_id")')
+    assert engine.table_creation('"shop"."events"', {"payload": "json"}, EVENTS).endswith('("payload" VARCHAR)')
+    assert engine.table_creation('"shop"."passing"', columns, None).endswith('"payload" VARCHAR)')

@@ -6,10 +6,12 @@ transaction explicitly. A failed statement leaves a transaction open, so `rollba
 
 from __future__ import annotations
 
+import hashlib
+import json
 import math
 import re
 import time
-from collections.abc import Generator, Sequence
+from collections.abc import Generator, Mapping, Sequence
 from contextlib import closing, contextmanager, suppress
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -37,6 +39,9 @@ _SQL_TYPES = {
 }
 _SIMPLE = {"BOOLEAN": "boolean", "FLOAT": "double", "TIMESTAMP_NTZ": "timestamp", "DATE": "date"}
 _LONGEST_TEXT = 16_777_216
+_LONGEST_TAG = 2000
+_MUTEX_SECONDS = 60
+_APPLICATION = "manifest_platform"
 _QUESTION = re.compile(r"\s*\(?\s*(SELECT|WITH|VALUES|SHOW|DESC|DESCRIBE|EXPLAIN)\b", re.IGNORECASE)
 _TEXTS = re.compile(r"'(?:[^'\\]|''|\\.)*'|\"(?:[^\"]|\"\")*\"|--[^\n]*|/\*.*?\*/|\$\$.*?\$\$", re.DOTALL)
 _OUTWARD = re.compile(r"@|\bSYSTEM\$", re.IGNORECASE)
@@ -55,7 +60,7 @@ class Snowflake(Engine):
         self.read_only = read_only
         self._connection: SnowflakeConnection | None = None
         self._in_transaction = False
-        self._tag = ""
+        self._tag = _APPLICATION
         self._origin: staging.Origin | None = None
         self._staging_ready = False
         self._staged: dict[str, str] = {}  # the staging table of each Staging
@@ -79,7 +84,7 @@ class Snowflake(Engine):
             raise Conflict(f"{self.access.place}: the session of the transaction is gone, so nothing of it was committed")
         connection = self.connection()
         with self._errors(sql), connection.cursor() as cursor:
-            cursor.execute(folded(sql), tuple(parameters) or None)
+            cursor.execute(folded(sql), tuple(parameters) or None, _statement_params={"QUERY_TAG": self._tag})
             yield cursor
 
     @contextmanager
@@ -157,6 +162,34 @@ class Snowflake(Engine):
 
     def _drop(self) -> None:
         self._connection, self._origin, self._staging_ready = None, None, False
+
+    def working_on(self, dataset: str, item: str, attempt: str) -> None:
+        """Sets the query tag of the next statements. It travels with each statement, so it costs no request."""
+        tag = {"application": _APPLICATION, "dataset": dataset, "attempt": attempt, "item": item}
+        self._tag = json.dumps(tag, ensure_ascii=False)[:_LONGEST_TAG]
+
+    @contextmanager
+    def alone(self, table: str) -> Generator[None]:
+        """Keeps other sessions from adding a row that may exist only once. Raises Conflict if another session does so now.
+
+        Snowflake enforces no keys, and INSERTs do not wait for each other. A name exists only once, so a table serves as the
+        sign that somebody is at work. A session that died leaves it behind, and another drops it a minute later.
+        """
+        self._prepare_staging()
+        digest = hashlib.sha256(table.encode()).hexdigest()[:32]
+        mutex = self.qualified(staging.STAGING_SCHEMA, f"alone_{digest}")
+        try:
+            self.execute(f"CREATE TRANSIENT TABLE {mutex} AS SELECT {int(time.time())} AS made")
+        except Conflict:
+            with suppress(WarehouseError):  # it may be gone by now
+                if self.execute(f"SELECT 1 FROM {mutex} WHERE made < ?", (int(time.time()) - _MUTEX_SECONDS,)):  # noqa: S608
+                    self.execute(f"DROP TABLE IF EXISTS {mutex}")
+            raise
+        try:
+            yield
+        finally:
+            with suppress(WarehouseError):
+                self.execute(f"DROP TABLE IF EXISTS {mutex}")
 
     # Names and types
 
@@ -323,16 +356,17 @@ class Snowflake(Engine):
             )
         return staging.of_stage((*parts, name), url)
 
-    # Questions about JSON, and upkeep
-
     def json_each(self, column: str) -> JsonEntries:
         """Returns the entries of the JSON object in a text column."""
         return JsonEntries(f"LATERAL FLATTEN(INPUT => PARSE_JSON({column})) AS entry", 'entry."key"', 'entry."value"')
 
-    def cluster(self, schema: str, table: str) -> str | None:
-        """Returns the statement that sets a table's clustering keys; None without keys in the settings."""
-        keys = self.access.clustering.get(table)
-        return f"ALTER TABLE {self.qualified(schema, table)} CLUSTER BY ({', '.join(map(self.quote, keys))})" if keys else None
+    def table_creation(self, name: str, columns: Mapping[str, str], table: Table | None) -> str:
+        """Returns the statement that creates a table if absent, with the clustering keys of the settings."""
+        creation = super().table_creation(name, columns, table)
+        keys = list(map(self.stored_name, self.access.clustering.get(table.name, ()))) if table else []
+        if not keys or not set(keys) <= set(map(self.stored_name, columns)):
+            return creation  # a later directory may bring the columns: then ALTER TABLE … CLUSTER BY is for people
+        return f"{creation} CLUSTER BY ({', '.join(map(self.quote, keys))})"
 
     # The session
 
@@ -357,7 +391,7 @@ class Snowflake(Engine):
                 paramstyle="qmark",
                 login_timeout=self.access.login_seconds,
                 network_timeout=self.access.network_seconds,
-                application="manifest_platform",
+                application=_APPLICATION,
                 session_parameters=self._session_parameters(),
             )
 
@@ -367,7 +401,7 @@ class Snowflake(Engine):
             "ABORT_DETACHED_QUERY": True,
             "ERROR_ON_NONDETERMINISTIC_UPDATE": True,
             "LOCK_TIMEOUT": max(1, math.ceil(self.patience)),
-            "QUERY_TAG": self._tag or "manifest_platform",
+            "QUERY_TAG": _APPLICATION,
             "QUOTED_IDENTIFIERS_IGNORE_CASE": False,
             "STATEMENT_TIMEOUT_IN_SECONDS": self.access.statement_seconds,
             "TIMESTAMP_TYPE_MAPPING": "TIMESTAMP_NTZ",

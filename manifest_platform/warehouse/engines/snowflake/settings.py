@@ -88,10 +88,10 @@ class SnowflakeSettings(EngineSettings):
     storage_integration: str | None = Field(
         None, pattern=_NAME, description="the storage integration that may read the shredded objects, in place of a stage"
     )
-    json_as: Literal["varchar", "variant"] = Field(
+    json_columns: Literal["varchar", "variant"] = Field(
         "varchar",
-        description="the type of JSON columns. `variant`: can be queried by path; what is not JSON is kept as text in it."
-        " It applies to new columns",
+        description="the type of JSON columns, to be chosen before the first load. `variant`: can be queried by path; text that"
+        " is not JSON is kept in it as text",
     )
     statement_seconds: int = Field(
         3600, ge=1, le=604_800, description="the most seconds for one statement; a statement that takes longer is transient"
@@ -104,7 +104,9 @@ class SnowflakeSettings(EngineSettings):
         None, pattern=_NAME, description="the role of people's queries (`sql`); without it, the role of the URL"
     )
     clustering: dict[str, tuple[str, ...]] = Field(
-        {}, description="clustering keys by table, which are set after a drain: `{events: [collector_tstamp]}`"
+        {},
+        description="clustering keys by table, which new tables get: `{events: [collector_tstamp]}`. Snowflake charges for"
+        " keeping tables in this order",
     )
 
     @field_validator("clustering")
@@ -177,7 +179,7 @@ class SnowflakeSettings(EngineSettings):
             ),
             stage=self.stage,
             storage_integration=self.storage_integration,
-            has_variants=self.json_as == "variant",
+            has_variants=self.json_columns == "variant",
             statement_seconds=self.statement_seconds,
             login_seconds=self.login_seconds,
             network_seconds=self.network_seconds,
