@@ -579,7 +579,7 @@ class EngineContract:
         done = shop.apply(snapshot(tmp_path, "0015", (more(PRODUCT, "new__c"), [{"id": "c"}]), (SITE, [{"id": "t"}]), token=7))
         assert isinstance(done, Applied)
         why = r"product__v: its rows were replaced in place, because it has .*by_name"
-        assert any(re.search(why, line) for line in done.told)
+        assert any(re.search(why, line) for line in done.told) == engine.swaps_names, "in place is the normal way elsewhere"
         assert rows_of(engine, PRODUCT) == [("c", None, None)]
         assert engine.execute(f"SELECT * FROM {view}") == [("t", None)]
         assert any("by_name" in what for what in engine.attached(SCHEMA)[PRODUCT.name])
@@ -821,7 +821,7 @@ class EngineContract:
                 assert _ROWS.fullmatch(bare), sql
                 assert not _COMMITTING.search(bare), sql
         # Product and picklist are replaced. The snapshot has only a part of the sites, so these are merged.
-        assert renames == {"full": 4}
+        assert renames == ({"full": 4} if engine.swaps_names else {})
         assert trace.begun >= 12
         assert names_of(engine) == {"b": "1", "d": "1"}
 

@@ -77,7 +77,7 @@ from manifest_platform.warehouse.rules import (
     passing_all,
     refusals,
 )
-from manifest_platform.warehouse.snapshot import NameKept, Shadows
+from manifest_platform.warehouse.snapshot import NameKept, Replacement, replacement
 from manifest_platform.warehouse.tables import LOAD_TIME, Staged, Tables, check_counts, is_passing
 
 __all__ = [
@@ -453,28 +453,28 @@ class Warehouse:
         emptied = self._known_tables.emptied_by(full, load.feed, load.listing)
         if found := self._make_room(load):
             return found
-        shadows = Shadows(self._engine, self._tables, load.epoch, load.token)
+        replacing = replacement(self._engine, self._tables, load.epoch, load.token)
         try:
             with self._staged(load) as staged:
                 self._gate.try_target(load, staged)
-                shadows.build(load.listing, staged, emptied, datetime.now(UTC))
+                replacing.build(load.listing, staged, emptied, datetime.now(UTC))
                 failpoints.reach("full.shadows_built")
                 # Only the swap is repeated, because filling the shadow tables took long.
                 try:
-                    return self._patiently(lambda: self._replace(load, staged, shadows))
+                    return self._patiently(lambda: self._replace(load, staged, replacing))
                 except NameKept as kept:
-                    shadows.keep_tables(str(kept))
+                    replacing.keep_tables(str(kept))
                 try:
-                    return self._patiently(lambda: self._replace(load, staged, shadows))
+                    return self._patiently(lambda: self._replace(load, staged, replacing))
                 except NameKept as kept:  # a new table has no other place for its rows
                     raise kept.error from kept
         finally:
-            shadows.drop()
+            replacing.drop()
             self._forget()
 
-    def _replace(self, load: Load, staged: Mapping[str, Staged], shadows: Shadows) -> Applied | AlreadyApplied:
-        told = shadows.make_room(load.item)
-        done = self._transact(load, staged, shadows)
+    def _replace(self, load: Load, staged: Mapping[str, Staged], replacing: Replacement) -> Applied | AlreadyApplied:
+        told = replacing.make_room(load.item)
+        done = self._transact(load, staged, replacing)
         return replace(done, told=(*done.told, *told)) if isinstance(done, Applied) else done
 
     def _raise_all_fences(self, load: Load, full: Full) -> None:
@@ -487,8 +487,10 @@ class Warehouse:
 
     # The transaction
 
-    def _transact(self, load: Load, staged: Mapping[str, Staged], shadows: Shadows | None = None) -> Applied | AlreadyApplied:
-        point = "full" if shadows else "load"
+    def _transact(
+        self, load: Load, staged: Mapping[str, Staged], replacing: Replacement | None = None
+    ) -> Applied | AlreadyApplied:
+        point = "full" if replacing else "load"
         self._tables.columns()  # read before the transaction, which holds the fence
         with opened(self._engine) as transaction:
             if self._may_go_on(transaction, load):
@@ -498,8 +500,8 @@ class Warehouse:
                     total = sum(map(load.listing.rows, staged))
                     with progress.work(f"loading {short_name(load.item)}", total, "rows") as work:
                         rows = self._move_rows(transaction, load, staged, now, work)
-                    if shadows:
-                        shadows.swap(transaction)
+                    if replacing:
+                        replacing.swap(transaction)
                 self._gate.check_target(transaction, load, staged)
                 entry = self._ledger.enter(transaction, load, rows, now)
                 failpoints.reach(f"{point}.in_transaction")

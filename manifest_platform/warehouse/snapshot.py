@@ -1,16 +1,20 @@
-"""The tables of a snapshot: built beside the tables that readers see, then swapped in by renaming.
+"""The replacement of a dataset's rows by those of a snapshot, in one of two ways that the engine declares (`swaps_names`).
 
-A renamed table lacks what people added to the old one: indexes, constraints, grants, comments. If the old table has any of
-them, or something prevents its renaming, its rows are replaced instead, in the same transaction.
+- `Shadows`: tables are built beside those that readers see, then swapped in by renaming. A renamed table lacks what people
+  added to the old one: indexes, constraints, grants, comments. If the old table has any of them, or something prevents its
+  renaming, its rows are replaced instead, in the same transaction.
+- `InPlace`: the transaction deletes all rows and inserts the staged rows. Nothing is renamed and no second copy is written, so
+  views, indexes, grants and open readers never notice more than other rows.
 
-This module covers the shadow tables of one full load, from their creation to the removal of the tables that they replaced.
+This module covers one full load, from the first statement on its tables to the removal of what it leaves behind.
 """
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Collection, Mapping
 from contextlib import suppress
-from datetime import datetime
+from datetime import UTC, datetime
 
 from manifest_platform.listing import Listing
 from manifest_platform.warehouse.engines.engine import Engine, Transaction, refuse_but_rename
@@ -27,7 +31,70 @@ class NameKept(Exception):
         super().__init__(f"because {table} cannot be renamed: {str(error).splitlines()[0]}")
 
 
-class Shadows:
+class Replacement(ABC):
+    """The replacement of rows in one attempt at a full load. The methods are called in this order."""
+
+    @abstractmethod
+    def build(self, listing: Listing, staged: Mapping[str, Staged], emptied: Collection[str], now: datetime) -> None:
+        """Prepares the replacement, outside of the transaction. `emptied`: the tables that the snapshot lacks."""
+
+    @abstractmethod
+    def make_room(self, item: str) -> list[str]:
+        """Adds columns that the rows need to tables that stay; returns what to tell people. Raises IncompatibleChange."""
+
+    @abstractmethod
+    def swap(self, transaction: Transaction) -> None:
+        """Replaces the rows of all tables. Readers see the change at COMMIT. Raises NameKept, CountMismatch."""
+
+    @abstractmethod
+    def keep_tables(self, why: str) -> None:
+        """Switches to replacing the rows of all tables, because one of the tables cannot be renamed."""
+
+    @abstractmethod
+    def drop(self) -> None:
+        """Drops what is not needed any more. Ignores errors: the next full load drops the rest."""
+
+
+def replacement(engine: Engine, tables: Tables, epoch: int, token: int) -> Replacement:
+    """Returns the replacement in the engine's way."""
+    return Shadows(engine, tables, epoch, token) if engine.swaps_names else InPlace(tables)
+
+
+class InPlace(Replacement):
+    """The replacement of rows within the transaction, straight from the staged rows. Every table fits its rows already."""
+
+    def __init__(self, tables: Tables) -> None:
+        self._tables = tables
+        self._item, self._now = "", datetime.now(UTC)
+        self._staged: dict[str, Staged] = {}
+        self._replaced: list[str] = []
+
+    def build(self, listing: Listing, staged: Mapping[str, Staged], emptied: Collection[str], now: datetime) -> None:
+        """Chooses the tables: those that the snapshot brings, and those that it lacks and the warehouse has."""
+        self._item, self._now = listing.item, now
+        brought = [table.name for table in listing.tables if table.mode == "replace"]
+        self._staged = {name: staged[name] for name in brought if name in staged}
+        self._replaced = [*brought, *(name for name in emptied if self._tables.columns_of(name) is not None)]
+
+    def make_room(self, item: str) -> list[str]:
+        """Returns nothing to tell: replacing rows in place is the engine's normal way, and `Tables.room_for` made the room."""
+        return []
+
+    def swap(self, transaction: Transaction) -> None:
+        """Deletes all rows of each table and inserts the staged rows. Raises CountMismatch."""
+        for name in self._replaced:
+            transaction.write(f"DELETE FROM {self._tables.qualified(name)}")  # noqa: S608
+            if one := self._staged.get(name):
+                check_written(self._item, one, transaction.write(*self._tables.insertion(one, name, self._now)))
+
+    def keep_tables(self, why: str) -> None:
+        """Changes nothing: every table stays."""
+
+    def drop(self) -> None:
+        """Changes nothing: there are no other tables."""
+
+
+class Shadows(Replacement):
     """The shadow tables of one attempt at a full load, by the names that they will get."""
 
     def __init__(self, engine: Engine, tables: Tables, epoch: int, token: int) -> None:

@@ -100,17 +100,18 @@ class Tables:
             stored = self._engine.stored_name(table.name)
             if table.mode != "delete" and stored != table.name:
                 room.renamed.append(Renamed(table.name, "", stored))
-            if table.mode == "replace":
+            if table.mode == "delete":
+                continue  # deletes are not stored
+            if table.mode == "replace" and self._engine.swaps_names:  # such a snapshot creates its own tables
                 pairs = self.spelled(have or {}, wanted).items()
                 room.renamed += [Renamed(table.name, name, stored) for name, stored in pairs if name != stored]
-            if table.mode not in ("append", "merge"):
-                continue  # deletes are not stored, and a snapshot creates its own tables
+                continue
             if have is None:
                 room.changes.append(partial(self._engine.execute, self.creation(table.name, wanted, table)))
                 pairs = self.spelled({}, wanted).items()
                 room.renamed += [Renamed(table.name, name, stored) for name, stored in pairs if name != stored]
                 continue
-            # A snapshot does not replace tables that it merges into, so a full load could not resolve a changed type.
+            # A table that stays cannot get other types, so without a column beside it a full load could not resolve them.
             beside = load.splits_types if table.mode == "append" else load.full is not None
             try:
                 found = self._fit(table.name, wanted, beside, () if table.mode == "append" else table.key)
@@ -147,6 +148,11 @@ class Tables:
             f"table {self.schema}.{table}, column {misfit.column}: the warehouse has {misfit.have}, {load.item} has "
             f"{misfit.want}, and neither holds the other without loss. Nothing was changed. "
         )
+        if load.full:
+            return IncompatibleChange(
+                f"{what}Key columns keep their type as long as the table stays. Drop the table with what depends on it, then "
+                "resolve the item: the snapshot creates the table again, with all its rows"
+            )
         if load.snapshots:
             return IncompatibleChange(
                 f"{what}A full load with a later snapshot replaces the table, and has the new type. If the "
