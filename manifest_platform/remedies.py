@@ -76,7 +76,7 @@ _LOOKS = {
 class Remedy:
     """An action with its arguments: an item (name or URI), a feed, a step, or a partition of a merged table.
 
-    `source`: the other manifest, for an import.
+    `source`: the other manifest, for an import. `target`: a further target of the dataset; empty for the first.
     """
 
     action: Action
@@ -86,6 +86,7 @@ class Remedy:
     table: str = ""
     day: date | None = None
     source: str = ""
+    target: str = ""
 
     def __str__(self) -> str:
         return str(self.action)

@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from datetime import UTC, datetime
 from difflib import get_close_matches
 from itertools import islice
+from typing import Annotated
 
 import click
 import typer
@@ -33,18 +34,37 @@ def configuration(context: click.Context) -> config.Config:
     return context.meta[kept]
 
 
+Target = Annotated[
+    str | None, typer.Option("--target", metavar="NAME", help="Only this target, if the dataset is loaded into several.")
+]
+"""The option `--target`."""
+
+
 @contextmanager
 def open_pipeline(
-    context: typer.Context, dataset: str | None = None, author: str | None = None, store: Store | None = None
+    context: typer.Context,
+    dataset: str | None = None,
+    author: str | None = None,
+    store: Store | None = None,
+    target: str | None = None,
 ) -> Generator[Pipeline]:
     """Opens the pipeline of a dataset: `dataset`, else the one of the command line, else the only configured dataset.
 
-    `author`: written into the records; `store`: an open store to use.
+    `author`: written into the records; `store`: an open store to use; `target`: the target, by default the first.
     """
     settings = configuration(context)
     name = settings.dataset(dataset or chosen_dataset(context))
-    with Pipeline(settings, name, run_id(context), author, store) as pipeline:
+    with Pipeline(settings, name, run_id(context), author, store, target=target) as pipeline:
         yield pipeline
+
+
+def only_target(context: click.Context, target: str | None) -> str:
+    """Returns the target that a command works on: the named one, or the only one. Raises WrongUse if there are several."""
+    settings = configuration(context)
+    targets = settings.targets_of(settings.dataset(chosen_dataset(context)))
+    if target is None and len(targets) > 1:
+        raise WrongUse(f"the dataset has several targets; name one with --target: {', '.join(targets)}")
+    return target or targets[0]
 
 
 def run_id(context: click.Context) -> str:

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from manifest_platform.cli.app import Reason, Recording, WrongUse, app, as_json, completed_items, examples
-from manifest_platform.cli.context import item_key, open_pipeline, operator, point_in_time
+from manifest_platform.cli.context import Target, item_key, open_pipeline, operator, point_in_time
 from manifest_platform.cli.exits import Exit
 from manifest_platform.cli.output import print_json, say, warn, wrapped
 from manifest_platform.cli.remedies import Typed, typed, with_remedy
@@ -51,15 +51,17 @@ def resolve(
     reason: Reason = "no reason given",
     failed_since: FailedSince = None,
     dry_run: DryRun = False,
+    target: Target = None,
 ) -> int:
     """Frees failed items for another attempt.
 
     A pattern matches failed items only. Exit code 1 if a decision is refused; all other decisions are still written.
     """
-    with open_pipeline(context, author=operator()) as pipeline:
+    with open_pipeline(context, author=operator(), target=target) as pipeline:
         keys = chosen_items(pipeline, items, decide.failed, failed_since)
+        only = target is not None
         outcome = f"the next {'drain' if pipeline.feeds else 'program'} tries it again"
-        return decided(context, pipeline, keys, lambda key: decide.resolve(pipeline, key, reason), outcome, dry_run)
+        return decided(context, pipeline, keys, lambda key: decide.resolve(pipeline, key, reason, only), outcome, dry_run)
 
 
 @app.command(cls=Recording, epilog=examples("reshred run=2026-01-31-12-00-00 --reason 'schema fixed'"))

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from manifest_platform.cli.app import Recording, app, as_json, examples, fail
-from manifest_platform.cli.context import open_pipeline, operator
+from manifest_platform.cli.context import Target, open_pipeline, operator
 from manifest_platform.cli.exits import Exit
 from manifest_platform.cli.expected import EXPECTED
 from manifest_platform.cli.output import print_json, print_lines, say, warn
@@ -36,6 +36,7 @@ def doctor(
     ] = 256,
     warehouse: Annotated[bool, typer.Option(help="Compare the manifest with the warehouse's ledger.")] = True,
     objects: Annotated[bool, typer.Option(help="Look for orphaned objects, and compare the catalog.")] = True,
+    target: Target = None,
 ) -> int:
     """Examines a dataset for faults: its log, its warehouse and its objects.
 
@@ -43,10 +44,10 @@ def doctor(
     """
     from manifest_platform.operations.doctor import Doctor
 
-    with open_pipeline(context, author=operator()) as pipeline:
+    with open_pipeline(context, author=operator(), target=target) as pipeline:
         as_typed = typed(context, pipeline.name)
         examiner = Doctor(pipeline, warehouse, objects, None if grace is None else timedelta(hours=grace))
-        examiner.read, examiner.told = read << 20, warn
+        examiner.read, examiner.told, examiner.target = read << 20, warn, target
         try:
             diagnosis = examiner.repair() if repair else examiner.examine()
             if clean:
@@ -62,6 +63,8 @@ def doctor(
                 warn(f"done: {'; '.join(examiner.done)}")
             raise
         _print(context, pipeline, diagnosis, examiner.done, as_typed)
+        for note in examiner.notes():
+            warn(f"note: {note}")
     return Exit.DONE if diagnosis.healthy else Exit.FAILED
 
 

@@ -10,7 +10,7 @@ import typer
 
 from manifest_platform import spark
 from manifest_platform.cli.app import Recording, app, as_json, examples
-from manifest_platform.cli.context import open_pipeline, run_id
+from manifest_platform.cli.context import Target, open_pipeline, run_id
 from manifest_platform.cli.discover import print_found, report_document, warn_of
 from manifest_platform.cli.exits import Exit
 from manifest_platform.cli.output import print_json, say, warn, wrapped
@@ -19,10 +19,12 @@ from manifest_platform.cli.signals import ending_well
 from manifest_platform.config.config import ConfigError
 from manifest_platform.config.present import problems
 from manifest_platform.manifest import Idle, ItemKey
+from manifest_platform.manifest.records import FIRST_TARGET
 from manifest_platform.pipeline import (
     Budget,
     DrainReport,
     Event,
+    FeedEnd,
     ItemFailed,
     Pipeline,
     PutBack,
@@ -50,6 +52,7 @@ def drain(
         bool,
         typer.Option("--discover/--no-discover", help="List the landing root first, or work on registered items only."),
     ] = True,
+    target: Target = None,
 ) -> int:
     """Registers new directories, shreds them and loads them in order.
 
@@ -59,7 +62,7 @@ def drain(
     """
     documents = as_json(context)
     report = DrainReport()
-    with open_pipeline(context) as pipeline, ending_well(lambda: _goes_on(pipeline, feed)):
+    with open_pipeline(context, target=target) as pipeline, ending_well(lambda: _goes_on(pipeline, feed)):
         if wrong := problems(pipeline.config, pipeline.name, landing=False):
             raise ConfigError("\n".join(["nothing was started; correct the configuration:", *(f"  {one}" for one in wrong)]))
         conf = pipeline.config.spark.conf
@@ -67,16 +70,17 @@ def drain(
         for name in feed or ():
             pipeline.manifest.steps(name)  # refuses an unknown feed before any work starts
         looked = not look or _discover(pipeline, feed, as_typed, documents)
-        with closing(draining(pipeline, lambda: spark.session(conf), Budget(items, seconds), feed)) as events:
+        budget, targets = Budget(items, seconds), [target] if target else None
+        with closing(draining(pipeline, lambda: spark.session(conf), budget, feed, targets)) as events:
             for event in events:
                 if isinstance(event, DrainReport):
                     report = event
                 elif documents:
                     print_json(event_document(event))
                 else:
-                    say(progress(event, pipeline.source.words))
+                    say(progress(event, pipeline.source.words, len(pipeline.targets) > 1))
     if documents:
-        ends = [document(end, as_typed) for end in report.ends]
+        ends = [_end_document(end, as_typed) for end in report.ends]
         print_json({"event": "ended", "run_id": run_id(context), **document(report, as_typed), "ends": ends})
     else:
         print_summary(report, as_typed)
@@ -132,6 +136,11 @@ def _exit(report: DrainReport, looked: bool) -> Exit:
     return Exit.DONE if report.shredded or report.loaded or Stop.BUSY in stops else Exit.NOTHING
 
 
+def _end_document(end: FeedEnd, as_typed: Typed) -> dict[str, Any]:
+    said = document(end, as_typed)
+    return said if end.target else {name: value for name, value in said.items() if name != "target"}
+
+
 def event_document(event: Event) -> dict[str, Any]:
     """Returns the JSON document of a drain's event."""
     if isinstance(event, ShredStarted):
@@ -150,12 +159,16 @@ def event_document(event: Event) -> dict[str, Any]:
     return {
         "event": "loaded",
         "item": event.key.name,
+        **({"target": event.target} if event.target != FIRST_TARGET else {}),
         **{name: getattr(event, name) for name in ("rows", "bytes", "seconds", "lag_seconds", "late", "already", "told")},
     }
 
 
-def progress(event: Event, words: Words) -> str:
-    """Returns an event of a drain as a line of text. `words`: the source's words, such as `events` for rows."""
+def progress(event: Event, words: Words, several: bool = False) -> str:
+    """Returns an event of a drain as a line of text.
+
+    `words`: the source's words, such as `events` for rows. `several`: the dataset has several targets, so each load names its.
+    """
     if isinstance(event, ShredStarted):
         return f"  shredding {count_of(event.items, 'directory', 'directories')}, {size_of(event.bytes)}, in one Spark job"
     if isinstance(event, Shredded):
@@ -173,7 +186,8 @@ def progress(event: Event, words: Words) -> str:
     marks = f"{'  late' if event.late else ''}{'  already in the warehouse' if event.already else ''}"
     counts = f"{event.row_count:>7,} rows  {size_of(event.bytes):>16}  {event.seconds:5.2f} s"
     told = [wrapped(line, "    ! ", "      ") for line in event.told]
-    return "\n".join((f"✓ {event.key.name}  loaded    {counts}{marks}", *told))
+    into = f"  into {event.target}" if several else ""
+    return "\n".join((f"✓ {event.key.name}  loaded    {counts}{marks}{into}", *told))
 
 
 def print_summary(report: DrainReport, as_typed: Typed) -> None:
@@ -184,7 +198,7 @@ def print_summary(report: DrainReport, as_typed: Typed) -> None:
         f" in {report.seconds:.1f} s; stopped: {report.stop}"
     )
     for end in report.ends:
-        feed = f"{end.feed}: " if len(report.ends) > 1 else ""
+        feed = f"{end.feed}{f', {end.target}' if end.target else ''}: " if len(report.ends) > 1 else ""
         item = f"{feed}blocked by {end.item}: " if end.item else feed
         if end.reason:
             say(wrapped(f"{item}{end.reason}"))

@@ -36,7 +36,8 @@ def explain(context: typer.Context, item: ItemName) -> int:
             else:
                 say(wrapped(text, others="  "))
             return Exit.DONE
-        told = explanation(pipeline.manifest, key, typed(context, pipeline.name), pipeline.clock(), broken(pipeline))
+        chain = [found for one in pipeline.each_target() for found in broken(one)]
+        told = explanation(pipeline.manifest, key, typed(context, pipeline.name), pipeline.clock(), chain)
     if as_json(context):
         print_json({"item": key, "text": told.text, "steps": [_document(view) for view in told.views]})
     else:

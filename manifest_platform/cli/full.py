@@ -8,7 +8,7 @@ import typer
 
 from manifest_platform import spark
 from manifest_platform.cli.app import Command, Reason, Recording, as_json, examples, group
-from manifest_platform.cli.context import open_pipeline, operator
+from manifest_platform.cli.context import Target, only_target, open_pipeline, operator
 from manifest_platform.cli.drain import event_document, progress
 from manifest_platform.cli.exits import Exit
 from manifest_platform.cli.output import print_json, print_lines, print_table, say
@@ -33,6 +33,7 @@ def begin_(
     allow_shrink: Annotated[
         bool, typer.Option("--allow-shrink", help="Load a snapshot even if tables shrink by more than `load.shrink` allows.")
     ] = False,
+    target: Target = None,
 ) -> int:
     """Begins a full load: a new epoch that starts with a snapshot.
 
@@ -40,7 +41,8 @@ def begin_(
     drain loads all changes after the snapshot's stop time again. Log feeds are not affected.
     """
     allows = [consent for consent, given in ((EMPTY, allow_empty), (SHRINK, allow_shrink)) if given]
-    with open_pipeline(context, author=operator()) as pipeline, ending_well("no full load was begun"):
+    one = only_target(context, target)
+    with open_pipeline(context, author=operator(), target=one) as pipeline, ending_well("no full load was begun"):
         conf = pipeline.config.spark.conf
         for event in begin(pipeline, lambda: spark.session(conf), item, reason, allows):
             if not isinstance(event, Begun):
@@ -59,23 +61,26 @@ def begin_(
 
 
 @full.command("status", cls=Command)
-def status_(context: typer.Context) -> int:
+def status_(context: typer.Context, target: Target = None) -> int:
     """Shows the epoch, the snapshots, and the full load in progress. Exit code 3 if a full load is needed."""
-    with open_pipeline(context) as pipeline:
-        found = full_status(pipeline)
-    as_typed = typed(context, found.dataset)
+    with open_pipeline(context, target=target) as pipeline:
+        asked = [target] if target else pipeline.targets
+        found = {name: full_status(pipeline.at(name)) for name in asked}
+        as_typed = typed(context, pipeline.name)
     if as_json(context):
-        print_json(document(found, as_typed))
+        documents = {name: document(one, as_typed) for name, one in found.items()}
+        print_json(next(iter(documents.values())) if len(documents) == 1 else {"targets": documents})
     else:
-        _print_status(found, as_typed)
-    return Exit.BLOCKED if found.needed else Exit.DONE
+        for name, one in found.items():
+            _print_status(one, as_typed, f", target {name}" if len(found) > 1 else "")
+    return Exit.BLOCKED if any(one.needed for one in found.values()) else Exit.DONE
 
 
-def _print_status(found: FullStatus, as_typed: Typed) -> None:
+def _print_status(found: FullStatus, as_typed: Typed, target: str) -> None:
     loading = found.mode is Mode.FULL_LOAD
     remedy = Remedy(Action.DRAIN) if loading else found.remedy
     heading = f"loading {found.loading} in full" if loading else "needs a full load" if found.needed else "loads changes"
-    say(f"dataset {found.dataset}: {heading}")
+    say(f"dataset {found.dataset}{target}: {heading}")
     print_lines(
         {
             "epoch": str(found.epoch),
@@ -91,9 +96,9 @@ def _print_status(found: FullStatus, as_typed: Typed) -> None:
 
 
 @full.command("cancel", cls=Recording)
-def cancel_(context: typer.Context, reason: Reason = "no reason given") -> int:
+def cancel_(context: typer.Context, reason: Reason = "no reason given", target: Target = None) -> int:
     """Cancels the full load that was begun, unless it is in the warehouse already. The rows loaded before stay in use."""
-    with open_pipeline(context, author=operator()) as pipeline:
+    with open_pipeline(context, author=operator(), target=only_target(context, target)) as pipeline:
         record = cancel(pipeline, reason)
         name = pipeline.key(record.item).name
     if as_json(context):

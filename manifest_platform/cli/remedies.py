@@ -56,6 +56,21 @@ _COMMANDS = {
     Action.PUBLISH: "merge publish",
     Action.VERIFY_PUBLISHED: "merge publish --verify",
 }
+_OF_ONE_TARGET = frozenset(
+    {
+        Action.BEGIN_FULL_LOAD,
+        Action.LOAD_SNAPSHOT,
+        Action.ALLOW_EMPTY,
+        Action.ALLOW_SHRINK,
+        Action.CANCEL_FULL_LOAD,
+        Action.RECONCILE,
+        Action.RECONCILE_IN_FULL,
+        Action.ACCEPT_WAREHOUSE,
+    }
+)
+"""Actions whose command works on one target, which must be named if there are several."""
+_OF_ANY_TARGET = frozenset({*_OF_ONE_TARGET, Action.RESOLVE, Action.SKIP})
+"""Actions whose command may name a target."""
 _OF_OTHERS = {Action.CHECK_CLOCK: "timedatectl status"}
 """Commands of other programs, which do not take this program's options."""
 
@@ -63,10 +78,16 @@ Typed = Callable[[Remedy], str]
 """Returns the command line of a remedy."""
 
 
-def command_of(remedy: Remedy, options: str = "") -> str:
-    """Returns the command line of a remedy. `options`: options to add, each with a leading blank."""
+def command_of(remedy: Remedy, options: str = "", first: str = "") -> str:
+    """Returns the command line of a remedy. `options`: options to add, each with a leading blank.
+
+    `first`: the first target of the dataset, if it has several.
+    """
     if remedy.action in _OF_OTHERS:
         return _OF_OTHERS[remedy.action]
+    target = remedy.target or (first if remedy.action in _OF_ONE_TARGET else "")
+    if target and remedy.action in _OF_ANY_TARGET:
+        options = f" --target {target}{options}"
     own, separator, program = _COMMANDS[remedy.action].format(remedy.quoted()).partition(" -- ")
     return f"manifest-platform {own}{options}{separator}{program}"
 
@@ -77,10 +98,13 @@ def typed(context: click.Context, dataset: str | None = None) -> Typed:
     `dataset`: overrides the one of the command line.
     """
     name, file = dataset or chosen_dataset(context), given(context, "config")
-    options = f" --dataset {name}" if name and len(configuration(context).datasets) > 1 else ""
+    settings = configuration(context)
+    options = f" --dataset {name}" if name and len(settings.datasets) > 1 else ""
     if file:
         options += f" --config {shlex.quote(file)}"
-    return lambda remedy: command_of(remedy, options)
+    targets = settings.targets_of(name) if name in settings.datasets else ()
+    first = targets[0] if len(targets) > 1 else ""
+    return lambda remedy: command_of(remedy, options, first)
 
 
 def with_remedy(message: str, remedy: Remedy, as_typed: Typed) -> str:

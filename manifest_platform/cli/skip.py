@@ -11,7 +11,7 @@ import click
 import typer
 
 from manifest_platform.cli.app import Command, Group, Reason, Recording, WrongUse, as_json, examples, group
-from manifest_platform.cli.context import open_pipeline, operator, point_in_time
+from manifest_platform.cli.context import Target, open_pipeline, operator, point_in_time
 from manifest_platform.cli.decide import DryRun, FailedSince, ItemNames, Why, chosen_items, decided
 from manifest_platform.cli.exits import Exit
 from manifest_platform.cli.output import print_json, say, some, wrapped
@@ -73,14 +73,18 @@ def items(
     application: Applications = EVERYONE,
     failed_since: FailedSince = None,
     dry_run: DryRun = False,
+    target: Target = None,
 ) -> int:
     """Skips registered items: their data is not loaded, unless `unskip` frees them.
 
     A pattern matches items that are not loaded. Exit code 1 if a decision is refused; all other decisions are still written.
     """
-    with open_pipeline(context, author=operator()) as pipeline:
+    if target and application not in (EVERYONE, LOAD):
+        raise WrongUse(f"--application {application} has no targets: leave out --target")
+    with open_pipeline(context, author=operator(), target=target) as pipeline:
         keys = chosen_items(pipeline, items, decide.undone, failed_since)
-        outcome = "the feed continues without it"
+        application = f"{LOAD}:{target}" if target else application
+        outcome = f"{f'target {target}' if target else 'the feed'} continues without it"
         return decided(context, pipeline, keys, lambda key: decide.skip(pipeline, key, reason, application), outcome, dry_run)
 
 

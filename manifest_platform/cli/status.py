@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import dataclasses
-from contextlib import closing
+from contextlib import ExitStack, closing
 from datetime import UTC, datetime
 from typing import Annotated, Any
 
 import typer
 
 from manifest_platform.cli.app import Command, app, as_json, examples
-from manifest_platform.cli.context import chosen_dataset, configuration, open_pipeline
+from manifest_platform.cli.context import Target, chosen_dataset, configuration, open_pipeline
 from manifest_platform.cli.exits import Exit
 from manifest_platform.cli.output import print_json, print_lines, say, some, wrapped
 from manifest_platform.cli.remedies import Typed, document, typed
+from manifest_platform.manifest import Application
 from manifest_platform.operations.landing import Landing, told
 from manifest_platform.operations.landing import look as look_at
 from manifest_platform.operations.standing import Answer, Outlook, StepStatus, done_last, outlook, over_chain, step_status
@@ -29,6 +30,7 @@ def status(
     landing: Annotated[
         bool, typer.Option("--landing/--no-landing", help="List the landing roots too, or read the manifest only.")
     ] = True,
+    target: Target = None,
 ) -> int:
     """Shows the state of every feed.
 
@@ -39,16 +41,17 @@ def status(
     answers: set[Answer] = set()
     documents: list[dict[str, Any]] = []
     landings: list[dict[str, Any]] = []
-    asked = settings.warehouse.open(read_only=True, patience=0.1)  # connects only if a dataset has loads to check
-    with closing(settings.manifest.open()) as store, closing(asked) as engine:
-        look = Look(engine)
+    with closing(settings.manifest.open()) as store, ExitStack() as opened:
+        looks: dict[str, Look] = {}
+        for name, engine in settings.engines.items():  # each connects only if a dataset has loads to check
+            looks[name] = Look(opened.enter_context(closing(engine.open(read_only=True, patience=0.1))))
         for dataset in [settings.dataset(chosen)] if chosen else settings.datasets:
-            with open_pipeline(context, dataset, store=store) as pipeline:
+            with open_pipeline(context, dataset, store=store, target=target) as pipeline:
                 as_typed, kept = typed(context, pipeline.name), pipeline.manifest.kept()
-                chain = broken(pipeline, look=look)
+                chain = [found for one in pipeline.each_target() for found in broken(one, look=looks[one.target])]
                 for feed in pipeline.manifest.feeds:
                     last = done_last(pipeline, feed)
-                    steps = [step_status(pipeline, feed, name, kept, last) for name in _steps(pipeline, feed)]
+                    steps = [step_status(pipeline, feed, name, kept, last) for name in _steps(pipeline, feed, target)]
                     steps = [dataclasses.replace(step, outlook=over_chain(step.outlook, chain)) for step in steps]
                     answers |= {step.outlook.answer for step in steps}
                     documents += [_status_document(step, as_typed) for step in steps]
@@ -61,7 +64,7 @@ def status(
                         before = ""
                         for step in steps:
                             reason = step.outlook.reason
-                            print_status(step, as_typed, same_reason=step.outlook.step == LOAD and reason == before != "")
+                            print_status(step, as_typed, same_reason=_loads(step.outlook.step) and reason == before != "")
                             before = reason
     if as_json(context):
         print_json({"steps": documents, "landing": landings})
@@ -96,20 +99,29 @@ def print_landing(landing: Landing | None, pipeline: Pipeline, as_typed: Typed) 
         say(f"      {'command':<12}{as_typed(Remedy(Action.DRAIN))}")
 
 
-def _steps(pipeline: Pipeline, feed: str) -> list[str]:
-    """Returns the names of a feed's steps: the platform's own, and those that the configuration declares."""
-    return [step.application.key for step in pipeline.manifest.steps(feed)]
+def _steps(pipeline: Pipeline, feed: str, target: str | None) -> list[str]:
+    """Returns the names of a feed's steps: the platform's own, and those that the configuration declares.
+
+    `target`: without the loads of other targets.
+    """
+    names = (step.application.key for step in pipeline.manifest.steps(feed))
+    return [name for name in names if not target or not _loads(name) or name == pipeline.load.key]
+
+
+def _loads(step: str) -> bool:
+    return Application.parse(step).name == LOAD
 
 
 @app.command("next", cls=Command)
-def next_(context: typer.Context) -> int:
+def next_(context: typer.Context, target: Target = None) -> int:
     """Shows the next item of each step, or the reason why there is none.
 
     Exit code 0 if a step can work, 3 if the next item is blocked or must wait, 4 if there is nothing to do.
     """
-    with open_pipeline(context) as pipeline:
-        outlooks = [outlook(pipeline, feed, name) for feed in pipeline.manifest.feeds for name in _steps(pipeline, feed)]
-        chain = broken(pipeline)
+    with open_pipeline(context, target=target) as pipeline:
+        steps = [(feed, name) for feed in pipeline.manifest.feeds for name in _steps(pipeline, feed, target)]
+        outlooks = [outlook(pipeline, feed, name) for feed, name in steps]
+        chain = [found for one in pipeline.each_target() for found in broken(one)]
         outlooks = [over_chain(one, chain) for one in outlooks]
         as_typed = typed(context, pipeline.name)
     if as_json(context):
@@ -136,7 +148,7 @@ def print_status(status: StepStatus, as_typed: Typed, same_reason: bool = False)
     """Prints the status of a step, in about eight lines. `same_reason`: the reason was printed for the step before."""
     print_outlook(dataclasses.replace(status.outlook, reason="as above") if same_reason else status.outlook, as_typed)
     lines: dict[str, str] = {}
-    if status.watermark or status.outlook.step == LOAD:
+    if status.watermark or _loads(status.outlook.step):
         time = f" ({moment(status.watermark_time)})" if status.watermark_time else ""
         lines["watermark"] = f"{status.watermark}{time}" if status.watermark else "none: nothing is loaded yet"
     if status.oldest_waiting and status.lag_seconds is not None:

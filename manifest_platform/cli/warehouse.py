@@ -9,7 +9,7 @@ import typer
 
 from manifest_platform import spark
 from manifest_platform.cli.app import Reason, Recording, as_json, examples, group
-from manifest_platform.cli.context import open_pipeline, operator
+from manifest_platform.cli.context import Target, only_target, open_pipeline, operator
 from manifest_platform.cli.exits import Exit
 from manifest_platform.cli.output import print_json, say, some
 from manifest_platform.cli.remedies import typed
@@ -31,13 +31,15 @@ def reconcile_(
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Show what would be done, and write nothing.")] = False,
     full: Annotated[bool, typer.Option("--full", help="Begin a full load, if a snapshot is missing in the warehouse.")] = False,
     reason: Reason = "the warehouse was set back",
+    target: Target = None,
 ) -> int:
     """Frees all items that the warehouse lacks, so that the next drain loads them again, in order.
 
     Use it after the warehouse was restored from a backup or emptied. Exit code 3 if a full load is needed, 4 if the warehouse
     lacks nothing.
     """
-    with open_pipeline(context, author=operator()) as pipeline, ending_well("it may be run again"):
+    one = only_target(context, target)
+    with open_pipeline(context, author=operator(), target=one) as pipeline, ending_well("it may be run again"):
         found = list(would_reconcile(pipeline) if dry_run else reconcile(pipeline, reason))
         lost = any(one.lost for one in found)
         begun = None
@@ -63,14 +65,17 @@ def reconcile_(
 
 @warehouse.command("accept", cls=Recording)
 def accept_(
-    context: typer.Context, reason: Annotated[str, typer.Option(metavar="TEXT", help="Reason to write into the records.")]
+    context: typer.Context,
+    reason: Annotated[str, typer.Option(metavar="TEXT", help="Reason to write into the records.")],
+    target: Target = None,
 ) -> int:
     """Accepts the warehouse with its current rows: nothing is loaded again, and new items are added to these rows.
 
     Use it after the warehouse was replaced on purpose. Exit code 3 if a full load is needed before new items can be loaded, 4
     if the manifest knows the warehouse already.
     """
-    with open_pipeline(context, author=operator()) as pipeline, ending_well("it may be run again"):
+    one = only_target(context, target)
+    with open_pipeline(context, author=operator(), target=one) as pipeline, ending_well("it may be run again"):
         found = list(accept(pipeline, reason))
         as_typed = typed(context, pipeline.name)
     if as_json(context):

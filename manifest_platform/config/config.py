@@ -321,6 +321,13 @@ class Config(Settings):
         """Returns the names of the targets that a dataset is loaded into, in the order of a drain."""
         return tuple(self.datasets[dataset].load.targets or self.engines)
 
+    def engine_of(self, dataset: str, target: str) -> EngineSettings:
+        """Returns the settings of a target of a dataset. Raises ConfigError if the dataset has no such target."""
+        if target not in self.targets_of(dataset):
+            known = ", ".join(self.targets_of(dataset))
+            raise ConfigError(f"dataset {dataset} has no target {target!r}; its targets are: {known}")
+        return self.engines[target]
+
     def dataset(self, name: str | None) -> str:
         """Returns the name of a dataset; if `name` is None, the only configured one. Raises ConfigError if it is unknown."""
         known = ", ".join(sorted(self.datasets))

@@ -454,7 +454,7 @@ def choose(
         waiting = (one for one in items if one.key.position > standing.watermark)
         item = next(waiting, None)
         reason = f"{step.application.key} is loading {position_name(feed, state.full or '')} in full: other feeds wait"
-        return blocked(item, Judgement(Standing.MODE, reason)) if item else Idle()
+        return blocked(item, Judgement(Standing.MODE, reason), step) if item else Idle()
     overdue = _choose_late(step, state, feed, late, holding)
     for item in items:
         judged = judge(item, step, standing)
@@ -495,7 +495,7 @@ def verdict_on(item: Item, judged: Judgement, step: Step, state: StepState, hold
     own = record is not None and record.application.key == step.application.key
     if holding and own and judged.standing is Standing.PROCESSING:
         return Abandoned(item, record)
-    return blocked(item, judged)
+    return blocked(item, judged, step)
 
 
 def passed(feed: FeedState, item: Item, judged: Judgement) -> FeedState:
@@ -519,10 +519,14 @@ def supposing_done(feed: FeedState, item: Item) -> FeedState:
     return feed
 
 
-def blocked(item: Item, judged: Judgement) -> Blocked:
-    """The verdict on an item that stops its feed."""
+def blocked(item: Item, judged: Judgement, step: Step | None = None) -> Blocked:
+    """The verdict on an item that stops its feed. `step`: names the target that the remedy is for."""
     record = judged.record or item.records[-1]
-    return Blocked(item, judged.standing, judged.reason, record.timestamp, _remedy(item.key.name, judged))
+    remedy = _remedy(item.key.name, judged)
+    own = step and (judged.standing is not Standing.FAILED or record.application.key == step.application.key)
+    if step and own and step.application.instance:
+        remedy = dataclasses.replace(remedy, target=step.application.instance)
+    return Blocked(item, judged.standing, judged.reason, record.timestamp, remedy)
 
 
 def _remedy(item: str, judged: Judgement) -> Remedy:

@@ -54,6 +54,7 @@ from manifest_platform.manifest.keys import (
     LEASES,
     SKIP_RULE_CHANGES,
     SKIP_RULES,
+    STATES,
     attention_prefix,
     commit_key,
     commit_number,
@@ -318,6 +319,11 @@ class Manifest:
     def state(self, application: Application) -> StepState:
         """The stored state of a step: mode, epoch, watermarks."""
         return _state(self.store.get(self.dataset, state_key(application)))
+
+    def states_of(self, name: str) -> list[str]:
+        """The keys of the applications with this name that have a state, whether declared now or earlier."""
+        found = (row.sort.removeprefix(STATES) for row in self._pages(STATES, None))
+        return [key for key in found if Application.parse(key).name == name]
 
     def lease(self, application: Application, feed: str) -> LeaseState | None:
         """The stored lease of a step on a feed; None if it was never taken."""

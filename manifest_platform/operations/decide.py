@@ -110,8 +110,20 @@ def passed_over(pipeline: Pipeline, feed: str) -> Iterator[Item]:
 # The decisions
 
 
-def resolve(pipeline: Pipeline, key: ItemKey, reason: str) -> Record:
-    """Frees a failed item for another attempt. Raises Refused if it is not blocked or is being worked on."""
+def resolve(pipeline: Pipeline, key: ItemKey, reason: str, only: bool = False) -> Record:
+    """Frees a failed item for another attempt. Raises Refused if it is not blocked or is being worked on.
+
+    `only`: only from the failure of the pipeline's target. Without it, an item that failed for several targets is refused.
+    """
+    if only:
+        return pipeline.manifest.resolve(key, reason, pipeline.load)
+    if len(pipeline.targets) > 1:
+        serving = pipeline.manifest.serving_epochs(key.feed)
+        records = pipeline.manifest.item(key).open_records(serving)
+        stopped = {one.application.key for one in records if one.state is State.FAILED}
+        targets = [one.target for one in pipeline.each_target() if one.load.key in stopped]
+        if len(targets) > 1:
+            raise Refused(f"{key.name} failed for several targets; name one of them: {', '.join(targets)}")
     return pipeline.manifest.resolve(key, reason)
 
 
@@ -121,8 +133,9 @@ def skip(pipeline: Pipeline, key: ItemKey, reason: str, application: str = EVERY
     A manifest that was restored from a backup does not know the items that were loaded since. If such an item were skipped, its
     rows would stay in the warehouse unnoticed. So the ledger is asked first. If it is unreachable, the manifest alone decides.
     """
-    loads = key.feed in pipeline.feeds and pipeline.load.is_stopped_by(Application.parse(application))
-    if loads and (applied := _applied(pipeline, key)):
+    who = Application.parse(application)
+    stopped = [one for one in pipeline.each_target() if one.load.is_stopped_by(who)] if key.feed in pipeline.feeds else []
+    if applied := next(filter(None, (_applied(one, key) for one in stopped)), None):
         what = (
             f"{key.name} was loaded into the warehouse at {applied:%Y-%m-%d %H:%M:%S %Z}, but the manifest has no record of it."
             " A skip would leave its rows in the warehouse"

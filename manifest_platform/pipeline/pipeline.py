@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from manifest_platform import __version__, storage
-from manifest_platform.config import Config, ConfigError
+from manifest_platform.config import Config
 from manifest_platform.manifest import (
     Application,
     Claim,
@@ -76,9 +76,7 @@ class Pipeline:
         self.config, self.name, self.clock = config, dataset, clock
         self.targets = config.targets_of(dataset)
         self.target = target or self.targets[0]
-        if self.target not in self.targets:
-            known = ", ".join(self.targets)
-            raise ConfigError(f"dataset {dataset} has no target {target!r}; its targets are: {known}")
+        config.engine_of(dataset, self.target)
         self.load = loads(self.target)
         self._others: dict[str, Pipeline] = {self.target: self}
         self.dataset = config.datasets[dataset]

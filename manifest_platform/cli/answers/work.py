@@ -105,13 +105,14 @@ class ShreddedAgain(TypedDict):
 
 
 class FeedEnd(TypedDict):
-    """The reason why a drain stopped on a feed."""
+    """The reason why a drain stopped on a feed. `target`: only if the dataset has several."""
 
     feed: str
     stop: str
     item: str | None
     reason: str
     command: str
+    target: NotRequired[str]
 
 
 class Drained(TypedDict):

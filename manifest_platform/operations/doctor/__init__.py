@@ -7,13 +7,13 @@ examine items; `merged`, `outside` and `spooled` examine other data. `repair` us
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import closing
+from contextlib import ExitStack, closing
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
-from functools import partial
 from itertools import chain
 from typing import TYPE_CHECKING
 
+from manifest_platform.manifest import Abandoned, Lease
 from manifest_platform.operations.doctor import log, merged, outside, repair, sink, spooled
 from manifest_platform.operations.doctor.captures import CapturesWatcher
 from manifest_platform.operations.doctor.findings import EXAMINE, Diagnosis, Finding, Kind
@@ -22,7 +22,7 @@ from manifest_platform.operations.doctor.objects import GRACE, ObjectsWatcher, c
 from manifest_platform.operations.doctor.output import OutputWatcher, unmerged
 from manifest_platform.operations.doctor.sink import LedgerWatcher
 from manifest_platform.operations.upgrade import upgrade
-from manifest_platform.pipeline import SHRED, Pipeline
+from manifest_platform.pipeline import LOAD, SHRED, Pipeline
 from manifest_platform.pipeline.discovery import discover
 from manifest_platform.pipeline.loading import settle
 from manifest_platform.remedies import Action, Remedy
@@ -44,6 +44,7 @@ class Doctor:
     `warehouse`, `objects`: whether to examine these. `grace`: the minimum age of unnamed objects; None means GRACE for shredded
     objects and `merging.garbage.GRACE` for merged ones. `patience`: the seconds to wait for a locked warehouse. `read`: the
     bytes of shredded objects whose checksums are compared. `told`: is called with the progress. `done`: a line for each repair.
+    `target`: the only target to examine; by default all of them.
     """
 
     pipeline: Pipeline
@@ -54,6 +55,23 @@ class Doctor:
     read: int = 0
     told: Callable[[str], None] | None = None
     done: list[str] = field(default_factory=list)
+    target: str | None = None
+
+    @property
+    def targets(self) -> list[Pipeline]:
+        """The targets to examine."""
+        return [one for one in self.pipeline.each_target() if self.target in (None, one.target)]
+
+    def notes(self) -> list[str]:
+        """Returns what is worth knowing and not wrong: targets that were removed from the configuration."""
+        pipeline = self.pipeline
+        kept = pipeline.manifest.states_of(LOAD)
+        return [
+            f"the state of {name} remains of a target that is not configured any more; it is not loaded, and items do not wait"
+            " for it"
+            for name in kept
+            if name not in {one.load.key for one in pipeline.each_target()} and pipeline.feeds
+        ]
 
     def examine(self) -> Diagnosis:
         """Returns everything that is wrong, and changes nothing. An unreachable system is a finding. Raises StoreError."""
@@ -76,27 +94,34 @@ class Doctor:
         if self.objects and pipeline.feeds:
             watchers = [ObjectsWatcher(pipeline, now, grace), CapturesWatcher(pipeline, now, grace)]
             watchers.append(OutputWatcher(pipeline, self.read, self.told))
-        if not (self.warehouse and pipeline.feeds):
-            return log.examine(manifest, now, leases, tuple(watchers))
-        try:
-            with self._reader() as warehouse:
-                watchers.append(LedgerWatcher(pipeline, warehouse, now))
+        unchecked: list[Finding] = []
+        with ExitStack() as opened:
+            readers: list[tuple[Pipeline, Warehouse]] = []
+            for one in self.targets if self.warehouse and pipeline.feeds else ():
+                try:
+                    reader = opened.enter_context(self._reader(one))
+                    reader.fence_records()
+                except WarehouseError as error:
+                    unchecked.append(_unchecked(one, error))
+                    continue
+                watchers.append(LedgerWatcher(one, reader, now))
+                readers.append((one, reader))
+            try:
                 diagnosis, states = log.examine(manifest, now, leases, tuple(watchers))
-                diagnosis.findings += sink.shadows(pipeline, warehouse, now)
-                return diagnosis, states
-        except WarehouseError as error:
-            diagnosis, states = log.examine(manifest, now, leases, tuple(watchers[:-1]))
-            place = pipeline.engine_settings.place
-            diagnosis.findings.append(Finding(Kind.UNCHECKED, str(error), EXAMINE, step=pipeline.load.key, place=place))
-            return diagnosis, states
+                for one, reader in readers:
+                    diagnosis.findings += sink.shadows(one, reader, now)
+            except WarehouseError as error:
+                others = tuple(watcher for watcher in watchers if not isinstance(watcher, LedgerWatcher))
+                diagnosis, states = log.examine(manifest, now, leases, others)
+                unchecked += [_unchecked(one, error) for one, _ in readers]
+        diagnosis.findings += unchecked
+        return diagnosis, states
 
-    def _reader(self) -> closing[Warehouse]:
-        """Opens the dataset's warehouse for reading. Waits up to `patience` seconds for a lock of another process."""
+    def _reader(self, target: Pipeline) -> closing[Warehouse]:
+        """Opens a target for reading. Waits up to `patience` seconds for a lock of another process."""
         from manifest_platform.warehouse.apply import open_warehouse
 
-        return closing(
-            open_warehouse(self.pipeline.engine_settings, self.pipeline.name, read_only=True, patience=self.patience)
-        )
+        return closing(open_warehouse(target.engine_settings, target.name, read_only=True, patience=self.patience))
 
     def repair(self) -> Diagnosis:
         """Repairs what is safe to repair, and returns what is still wrong. Raises StoreError, WarehouseError, LandingError.
@@ -114,10 +139,21 @@ class Doctor:
     def _settle(self, diagnosis: Diagnosis, _states: States) -> Iterator[str]:
         """Ends dead claims. This comes first, because their outcome is counted by the following repairs."""
         pipeline = self.pipeline
+        by_step = {one.load.key: one for one in pipeline.each_target()}
+
+        def settle_load(lease: Lease, abandoned: Abandoned) -> object:
+            return settle(by_step[lease.application.key], lease, abandoned)
+
         try:
-            yield from repair.end_dead_claims(pipeline.manifest, diagnosis.findings, pipeline.lease, partial(settle, pipeline))
+            yield from repair.end_dead_claims(pipeline.manifest, diagnosis.findings, pipeline.lease, settle_load)
         finally:
-            pipeline.warehouse.close()
+            self._close()
+
+    def _close(self) -> None:
+        """Closes the targets that were opened."""
+        for one in self.targets:
+            if "warehouse" in one.__dict__:
+                one.warehouse.close()
 
     def _rewrite(self, diagnosis: Diagnosis, states: States) -> Iterator[str]:
         yield from repair.restate(self.pipeline.manifest, states)
@@ -129,21 +165,21 @@ class Doctor:
             found = discover(self.pipeline, everything=True)
             yield f"discovered {len(found.registered)} directories that the manifest did not know"
         if kinds & {Kind.UNKNOWN, Kind.UNRECORDED}:
-            # An unrecorded snapshot cannot be recorded in order: its full load must begin again.
-            in_order = [
-                feed
-                for feed in self.pipeline.feeds
-                if self.pipeline.manifest.step(feed, self.pipeline.load.key).order == "strict"
-            ]
-            with self._reader() as warehouse:
-                missing = {
-                    feed: repair.missing_entries(self.pipeline, feed, warehouse, diagnosis.findings) for feed in in_order
-                }
-            try:
-                for feed, entries in missing.items():
-                    yield from repair.adopt(self.pipeline, feed, entries)
-            finally:
-                self.pipeline.warehouse.close()
+            for one in self.targets:
+                yield from self._adopt_of(one, diagnosis)
+
+    def _adopt_of(self, target: Pipeline, diagnosis: Diagnosis) -> Iterator[str]:
+        # An unrecorded snapshot cannot be recorded in order: its full load must begin again.
+        name, manifest = target.load.key, target.manifest
+        mine = [one for one in diagnosis.findings if one.step == name]
+        in_order = [feed for feed in target.feeds if manifest.step(feed, name).order == "strict"]
+        with self._reader(target) as warehouse:
+            missing = {feed: repair.missing_entries(target, feed, warehouse, mine) for feed in in_order}
+        try:
+            for feed, entries in missing.items():
+                yield from repair.adopt(target, feed, entries)
+        finally:
+            self._close()
 
     def clean(self, diagnosis: Diagnosis) -> Diagnosis:
         """Removes objects that nothing names and folders of dead processes. Returns what is still wrong.
@@ -169,10 +205,12 @@ class Doctor:
         if not any(one.kind is Kind.SHADOW for one in diagnosis.findings):
             return diagnosis
         try:
-            with self.pipeline.lease(self.pipeline.source.snapshots or "", self.pipeline.load.key):
-                self.done += [f"dropped table {name}" for name in self.pipeline.warehouse.drop_leftovers()]
+            for target in self.targets:
+                if any(one.kind is Kind.SHADOW and one.step == target.load.key for one in diagnosis.findings):
+                    with target.lease(target.source.snapshots or "", target.load.key):
+                        self.done += [f"dropped table {name}" for name in target.warehouse.drop_leftovers()]
         finally:
-            self.pipeline.warehouse.close()
+            self._close()
         return Diagnosis(diagnosis.items, [one for one in diagnosis.findings if one.kind is not Kind.SHADOW])
 
     def _without_outside(self, diagnosis: Diagnosis) -> Diagnosis:
@@ -187,6 +225,10 @@ class Doctor:
         self.done += [result for result in results if isinstance(result, str)]
         left = [one for one in diagnosis.findings if one.kind is not Kind.SPOOL]
         return Diagnosis(diagnosis.items, [*left, *(result for result in results if isinstance(result, Finding))])
+
+
+def _unchecked(target: Pipeline, error: WarehouseError) -> Finding:
+    return Finding(Kind.UNCHECKED, str(error), EXAMINE, step=target.load.key, place=target.engine_settings.place)
 
 
 def _kept(diagnosis: Diagnosis) -> Finding | None:
