@@ -40,11 +40,11 @@ AUDIT = Table("system_audit_trail__sys", (Column("id", "string"), Column("action
 
 
 def written(
-    directory: Path, item: str, tables: Sequence[tuple[Table, Rows | None]], *, files: int = 1, reverse: bool = False
+    directory: Path | str, item: str, tables: Sequence[tuple[Table, Rows | None]], *, files: int = 1, reverse: bool = False
 ) -> Listing:
     """Writes the rows of each table, divided into `files` Parquet files, and returns the listing.
 
-    `reverse`: reverses the order of columns.
+    `directory`: a local directory, or a prefix of a bucket. `reverse`: reverses the order of columns.
 
     If a table's rows are None, the listing has the table's columns and no object.
     """
@@ -55,15 +55,23 @@ def written(
             some = rows[number::files]
             columns = table.columns[::-1] if reverse else table.columns
             schema = pa.schema([(column.name, arrow_type(column.type)) for column in columns])
-            path = directory / item / table.name / "date=2024-05-01" / f"{number}.parquet"
-            path.parent.mkdir(parents=True, exist_ok=True)
-            pa.parquet.write_table(pa.Table.from_pylist(some, schema=schema), path)
-            objects.append(ShreddedObject(table.name, "2024-05-01", storage.as_uri(path), len(some), path.stat().st_size))
+            uri = _within(directory, item, table.name, "date=2024-05-01", f"{number}.parquet")
+            sink = pa.BufferOutputStream()
+            pa.parquet.write_table(pa.Table.from_pylist(some, schema=schema), sink)
+            data = sink.getvalue().to_pybytes()
+            storage.write_bytes(uri, data)
+            objects.append(ShreddedObject(table.name, "2024-05-01", uri, len(some), len(data)))
     lines = len(tables[0][1] or []) if tables else 0
     return Listing(item, "1", lines, lines, 0, tuple(table for table, _ in tables), tuple(objects))
 
 
-def events(directory: Path, item: str, count: int = 3, **options: Any) -> Listing:
+def _within(directory: Path | str, *parts: str) -> str:
+    """Returns the URI of a file in a local directory, or under a prefix of a bucket."""
+    is_bucket = isinstance(directory, str) and directory.startswith("s3://")
+    return "/".join((str(directory), *parts)) if is_bucket else storage.as_uri(Path(directory).joinpath(*parts))
+
+
+def events(directory: Path | str, item: str, count: int = 3, **options: Any) -> Listing:
     """Returns the listing of a run with `count` events."""
     return written(directory, item, [(EVENTS, [{"event_id": f"{item}-{n}", "amount": n} for n in range(count)])], **options)
 
@@ -107,21 +115,26 @@ def gone(of: Table, *keys: str | tuple[object, ...]) -> tuple[Table, Rows]:
 
 
 def window(
-    directory: Path, stop: str, *tables: tuple[Table, Rows | None], retired: Sequence[Retired] = (), **changes: Any
+    directory: Path | str, stop: str, *tables: tuple[Table, Rows | None], retired: Sequence[Retired] = (), **changes: Any
 ) -> Load:
     """Returns a window of changes up to a stop time."""
     listing = replace(written(directory, f"incr-{stop}", tables), retired=tuple(retired))
     return load(listing, position=stop, **{"feed": INCR, **changes})
 
 
-def day(directory: Path, stop: str, *ids: str, **changes: Any) -> Load:
+def day(directory: Path | str, stop: str, *ids: str, **changes: Any) -> Load:
     """Returns a day of logs."""
     listing = written(directory, f"log-{stop}", [(AUDIT, [{"id": id_, "action": "login"} for id_ in ids])])
     return load(listing, position=stop, **{"feed": LOG, **changes})
 
 
 def snapshot(
-    directory: Path, stop: str, *tables: tuple[Table, Rows | None], epoch: int = 2, keeps: tuple[str, ...] = (), **changes: Any
+    directory: Path | str,
+    stop: str,
+    *tables: tuple[Table, Rows | None],
+    epoch: int = 2,
+    keeps: tuple[str, ...] = (),
+    **changes: Any,
 ) -> Load:
     """Returns a snapshot as of a stop time. It contains tables completely, except those in `keeps`."""
     whole = [(table if table.name in keeps else replace(table, mode="replace"), rows) for table, rows in tables]

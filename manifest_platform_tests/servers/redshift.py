@@ -59,6 +59,30 @@ class Redshift:
         """The address, as the product reads it."""
         return f"redshift://postgres@{self.host}:{self.port}/{self.database}"
 
+    def copy_to(self, name: str) -> None:
+        """Copies the database. Nobody may be connected."""
+        self.drop(name)
+        self._administer(f"CREATE DATABASE {name} TEMPLATE {self.database}")
+
+    def copy_from(self, name: str) -> None:
+        """Sets the database back to a copy. Nobody may be connected."""
+        self.drop(self.database)
+        self._administer(f"CREATE DATABASE {self.database} TEMPLATE {name}")
+
+    def empty(self) -> None:
+        """Makes the database as if nothing had ever been loaded. Nobody may be connected."""
+        self.copy_from(TEMPLATE)
+
+    def drop(self, name: str) -> None:
+        """Drops a database of the stand-in."""
+        self._administer(f"DROP DATABASE IF EXISTS {name} WITH (FORCE)")
+
+    def _administer(self, sql: str) -> None:
+        import psycopg
+
+        with closing(psycopg.connect(self.behind, autocommit=True)) as connection:
+            connection.execute(sql)  # ty: ignore[no-matching-overload]
+
     def execute(self, sql: str) -> list[tuple[Any, ...]]:
         """Runs a statement in the PostgreSQL behind the stand-in."""
         import psycopg
@@ -530,11 +554,9 @@ def redshift_server(session_folder: Path) -> Iterator[str]:
 @pytest.fixture
 def redshift(redshift_server: str) -> Redshift:
     """A fresh database of the stand-in."""
-    import psycopg
-
     address, behind = redshift_server.split(" ", 1)
     host, port = address.split(":")
     database = f"test_{uuid.uuid4().hex[:12]}"
-    with closing(psycopg.connect(_dsn(Path(behind), "postgres"), autocommit=True)) as connection:
-        connection.execute(f"CREATE DATABASE {database} TEMPLATE {TEMPLATE}")  # ty: ignore[no-matching-overload]
-    return Redshift(host, int(port), database, _dsn(Path(behind), "postgres"))
+    created = Redshift(host, int(port), database, _dsn(Path(behind), "postgres"))
+    created.empty()
+    return created

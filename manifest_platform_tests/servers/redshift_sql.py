@@ -61,6 +61,9 @@ CREATE VIEW redshift.svv_columns AS
         column_default::text, is_nullable::text, data_type::text, character_maximum_length::int, numeric_precision::int,
         numeric_scale::int
     FROM information_schema.columns WHERE table_schema <> 'redshift';
+CREATE VIEW redshift.svv_transactions AS
+    SELECT transactionid::text::bigint AS xid, pid, mode AS lock_mode, locktype AS lockable_object_type, relation, granted
+    FROM pg_locks;
 CREATE VIEW redshift.pg_table_def AS
     SELECT n.nspname AS schemaname, c.relname AS tablename, a.attname AS "column",
         redshift.format_type(a.atttypid, a.atttypmod) AS type, 'none'::text AS encoding, a.attisdistkey AS distkey,
@@ -74,7 +77,16 @@ GRANT SELECT ON ALL TABLES IN SCHEMA redshift TO PUBLIC;
 """Parts of Redshift's catalog that PostgreSQL lacks, as far as the product reads them."""
 
 _OWN = frozenset(
-    {"svv_table_info", "svv_columns", "pg_table_def", "pg_class", "pg_attribute", "pg_namespace", "json_parse"}
+    {
+        "svv_table_info",
+        "svv_columns",
+        "svv_transactions",
+        "pg_table_def",
+        "pg_class",
+        "pg_attribute",
+        "pg_namespace",
+        "json_parse",
+    }
     | {"can_json_parse", "json_serialize", "getdate", "format_type", "super"}
 )
 _TOKEN = re.compile(

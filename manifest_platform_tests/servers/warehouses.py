@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     import psycopg
 
     from manifest_platform_tests.servers.postgres import Postgres
+    from manifest_platform_tests.servers.redshift import Redshift
 
 EVERYDAY = ("duckdb",)
 
@@ -156,6 +157,36 @@ class DatabasePlace(Place):
             connection.execute(SQL(cast(Any, statement)).format(*map(Identifier, names)))
 
 
+class StandInPlace(Place):
+    """A database of its own on the stand-in for Redshift. Its objects are in S3, from where COPY reads them."""
+
+    kind = "redshift"
+
+    def __init__(self, redshift: Redshift, bucket: str) -> None:
+        self._redshift = redshift
+        self.objects = f"{bucket}/shredded"
+        self._copies: set[str] = set()
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        return {"kind": self.kind, "url": f"{self._redshift.url}?sslmode=disable", "role": "default"}
+
+    def save(self, name: str) -> None:
+        self._copies.add(name)
+        self._redshift.copy_to(f"{self._redshift.database}_{name}")
+
+    def restore(self, name: str) -> None:
+        self._redshift.copy_from(f"{self._redshift.database}_{name}")
+
+    def empty(self) -> None:
+        self._redshift.empty()
+
+    def remove(self) -> None:
+        for name in self._copies:
+            self._redshift.drop(f"{self._redshift.database}_{name}")
+        self._redshift.drop(self._redshift.database)
+
+
 def _file(request: pytest.FixtureRequest) -> Place:
     return FilePlace(request.getfixturevalue("tmp_path"))
 
@@ -164,7 +195,15 @@ def _database(request: pytest.FixtureRequest) -> Place:
     return DatabasePlace(request.getfixturevalue("postgres_server"), request.getfixturevalue("tmp_path"))
 
 
-PLACES: dict[str, Callable[[pytest.FixtureRequest], Place]] = {"duckdb": _file, "postgresql": _database}
+def _stand_in(request: pytest.FixtureRequest) -> Place:
+    return StandInPlace(request.getfixturevalue("redshift"), request.getfixturevalue("s3_bucket"))
+
+
+PLACES: dict[str, Callable[[pytest.FixtureRequest], Place]] = {
+    "duckdb": _file,
+    "postgresql": _database,
+    "redshift": _stand_in,
+}
 """Every engine that tests can run: each gives an empty warehouse."""
 
 

@@ -58,7 +58,7 @@ def resumed(one: subprocess.Popen[str]) -> str:
 def test_after_a_kill_the_ledger_tells_and_the_item_is_there_once(
     tmp_path: Path, place: Place, point: str, applied: bool
 ) -> None:
-    wanted = load(events(tmp_path, "a"))
+    wanted = load(events(place.objects, "a"))
     killed(tmp_path, place, wanted, point)
     engine = place.open()
     successor = Warehouse(engine, "shop")
@@ -86,13 +86,13 @@ def test_A5_A6_F15_after_a_kill_deletes_upserts_and_snapshots_are_there_once(
 ) -> None:
     engine = place.open()
     warehouse = Warehouse(engine, "shop")
-    warehouse.apply(window(tmp_path, "0015", products(a="1", b="1"), (SITE, [{"id": "s"}])))
+    warehouse.apply(window(place.objects, "0015", products(a="1", b="1"), (SITE, [{"id": "s"}])))
     before = content(engine)
     warehouse.close()
     if point.startswith("full"):
-        wanted, after = snapshot(tmp_path, "0015", products(a="1")), {PRODUCT.name: [("a", "1")], SITE.name: []}
+        wanted, after = snapshot(place.objects, "0015", products(a="1")), {PRODUCT.name: [("a", "1")], SITE.name: []}
     else:
-        wanted = window(tmp_path, "0030", gone(PRODUCT, "a"), products(b="2", c="2"))
+        wanted = window(place.objects, "0030", gone(PRODUCT, "a"), products(b="2", c="2"))
         after = {**before, PRODUCT.name: [("b", "2"), ("c", "2")]}
     killed(tmp_path, place, wanted, point)
 
@@ -107,13 +107,13 @@ def test_A5_A6_F15_after_a_kill_deletes_upserts_and_snapshots_are_there_once(
     assert data() == after
     # What a dead worker left is dropped by the next full load, and nobody counts it until then.
     assert sorted(warehouse.row_counts()) == sorted(after)
-    warehouse.apply(snapshot(tmp_path, "0030", products(a="2"), epoch=3, token=2))
+    warehouse.apply(snapshot(place.objects, "0030", products(a="2"), epoch=3, token=2))
     assert sorted(engine.columns("shop")) == sorted(after)
     warehouse.close()
 
 
 def test_a_process_that_stops_in_its_transaction_is_waited_for_and_goes_on_when_resumed(tmp_path: Path, place: Place) -> None:
-    one = process(tmp_path, place, load(events(tmp_path, "a")), "load.in_transaction:stop")
+    one = process(tmp_path, place, load(events(place.objects, "a")), "load.in_transaction:stop")
     try:
         stopped(one)
         told = rf"warehouse.duckdb is locked by another process.*PID {one.pid}" if place.kind == "duckdb" else None
@@ -126,7 +126,7 @@ def test_a_process_that_stops_in_its_transaction_is_waited_for_and_goes_on_when_
 
 
 def test_a_lock_that_is_released_in_time_is_waited_for(tmp_path: Path, place: Place) -> None:
-    one = process(tmp_path, place, load(events(tmp_path, "a")), "load.in_transaction:stop")
+    one = process(tmp_path, place, load(events(place.objects, "a")), "load.in_transaction:stop")
     try:
         stopped(one)
         threading.Timer(0.3, one.send_signal, (signal.SIGCONT,)).start()
@@ -148,11 +148,11 @@ def test_A8_a_worker_that_is_resumed_after_its_successor_finished_changes_nothin
     """On a server, nothing but the fence keeps the resumed worker out: its connection and its staged rows are whole."""
     engine = place.open()
     warehouse = Warehouse(engine, "shop")
-    warehouse.apply(window(tmp_path, "0015", products(a="1", b="1"), (SITE, [{"id": "s"}])))
+    warehouse.apply(window(place.objects, "0015", products(a="1", b="1"), (SITE, [{"id": "s"}])))
     wanted = {
-        "append": load(events(tmp_path, "a")),
-        "merge": window(tmp_path, "0030", gone(PRODUCT, "a"), products(b="2")),
-        "full": snapshot(tmp_path, "0015", products(a="1")),
+        "append": load(events(place.objects, "a")),
+        "merge": window(place.objects, "0030", gone(PRODUCT, "a"), products(b="2")),
+        "full": snapshot(place.objects, "0015", products(a="1")),
     }[kind]
     one = process(tmp_path, place, wanted, "full.shadows_built:stop" if kind == "full" else "load.before_transaction:stop")
     try:
@@ -160,7 +160,7 @@ def test_A8_a_worker_that_is_resumed_after_its_successor_finished_changes_nothin
         warehouse.raise_fence(wanted.feed, token=2, epoch=wanted.epoch)
         assert isinstance(warehouse.apply(replace(wanted, token=2)), Applied)
         if kind == "merge":
-            warehouse.apply(window(tmp_path, "0045", products(b="3"), token=2))
+            warehouse.apply(window(place.objects, "0045", products(b="3"), token=2))
         before = content(engine), fences(engine), ledger(engine)
         warehouse.close()
         assert resumed(one) == "Fenced"
@@ -176,12 +176,12 @@ def test_A8_a_worker_that_is_resumed_after_its_successor_finished_changes_nothin
 def test_readers_are_not_kept_waiting_by_a_load_and_see_the_old_rows(tmp_path: Path, place: Place, kind: str) -> None:
     engine = place.open(patience=0.5)
     warehouse = Warehouse(engine, "shop")
-    warehouse.apply(window(tmp_path, "0015", products(a="1", b="1"), (SITE, [{"id": "s"}])))
+    warehouse.apply(window(place.objects, "0015", products(a="1", b="1"), (SITE, [{"id": "s"}])))
     before = content(engine)
     wanted = (
-        snapshot(tmp_path, "0015", products(a="2"))
+        snapshot(place.objects, "0015", products(a="2"))
         if kind == "full"
-        else window(tmp_path, "0030", gone(PRODUCT, "a"), products(b="2"))
+        else window(place.objects, "0030", gone(PRODUCT, "a"), products(b="2"))
     )
     one = process(tmp_path, place, wanted, f"{'full' if kind == 'full' else 'load'}.in_transaction:stop")
     try:

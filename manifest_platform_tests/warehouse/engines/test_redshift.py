@@ -274,6 +274,19 @@ def test_a_statement_that_takes_too_long_is_stopped_and_no_items_fault(redshift:
         assert engine.execute("SHOW query_group") == [("loads'",)]
 
 
+def test_a_lock_is_waited_for_no_longer_than_the_patience(redshift: StandIn, engine: Redshift) -> None:
+    """Redshift has no limit for locks, and a worker that hangs in its transaction would stop its successor for hours."""
+    engine.execute("CREATE TABLE t (a INTEGER)")
+    engine.begin()
+    engine.write("INSERT INTO t VALUES (1)")
+    with closing(settings_of(redshift).open(patience=0.2)) as other:
+        assert other.execute("SELECT * FROM t") == []
+        with pytest.raises(Unavailable, match=r"another transaction held a lock for 0\.2 s"):
+            other.write("DELETE FROM t")
+        other.execute("SELECT pg_sleep(0.5)")  # long, but no lock is waited for
+    engine.rollback()
+
+
 # Logins and privileges
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import threading
 import uuid
 from collections.abc import Generator, Mapping, Sequence
 from contextlib import closing, contextmanager, suppress
@@ -15,7 +16,7 @@ from manifest_platform.warehouse.engines.redshift import staging as copying
 from manifest_platform.warehouse.engines.redshift.errors import breaks, translated
 from manifest_platform.warehouse.engines.redshift.layout import Layout, attributes, encoding, layout_of
 from manifest_platform.warehouse.engines.redshift.login import Login
-from manifest_platform.warehouse.errors import Conflict, LoadFailed, WarehouseError
+from manifest_platform.warehouse.errors import Conflict, LoadFailed, Unavailable, WarehouseError
 
 if TYPE_CHECKING:
     from redshift_connector import Connection, Cursor
@@ -30,6 +31,9 @@ _SQL_TYPES = {
 }
 _QUESTION = re.compile(r"\s*(?P<verb>SELECT|WITH|SHOW|EXPLAIN|VALUES|TABLE)\b", re.IGNORECASE)
 _QUOTED = re.compile(r"'(?:[^']|'')*'|\"(?:[^\"]|\"\")*\"|--[^\n]*|/\*.*?\*/", re.DOTALL)
+_NO_LOCK = re.compile(r"\s*(SET|SHOW|BEGIN|COMMIT|ROLLBACK|FETCH)\b", re.IGNORECASE)
+_LONGEST_PAUSE = 1.0
+"""Least seconds between two looks at a statement that takes long and waits for no lock."""
 _FETCHED = 1000
 """Rows that a cursor gives at once. A cluster of one node allows no more."""
 
@@ -82,12 +86,8 @@ class Redshift(Engine):
         connection = self.connection()
         cursor = connection.cursor()
         cursor.paramstyle = "qmark"
-        with self._errors(sql):
-            self._running = True
-            try:
-                cursor.execute(sql, list(parameters) or None)
-            finally:
-                self._running = False
+        with self._errors(sql), self._watched(sql):
+            cursor.execute(sql, list(parameters) or None)
         if self._begun and not connection.in_transaction:
             self._end()
             raise LoadFailed(
@@ -106,6 +106,39 @@ class Redshift(Engine):
             if breaks(error):
                 self.close()
             raise translated(error, self.place, sql) from error
+
+    @contextmanager
+    def _watched(self, sql: str) -> Generator[None]:
+        """Stops a statement that waits for a lock for longer than `patience`: Redshift itself would wait without end."""
+        done, stopped = threading.Event(), threading.Event()
+        if not _NO_LOCK.match(sql):
+            threading.Thread(target=self._watch, args=(self._process, done, stopped), daemon=True).start()
+        self._running = True
+        try:
+            yield
+        except Exception as error:
+            if not stopped.is_set():
+                raise
+            raise Unavailable(
+                f"{self.place}: another transaction held a lock for {self.patience:g} s. Nothing was changed. "
+                "Try again when it has ended"
+            ) from error
+        finally:
+            self._running = False
+            done.set()
+
+    def _watch(self, process: int, done: threading.Event, stopped: threading.Event) -> None:
+        if done.wait(self.patience):
+            return
+        with suppress(Exception), closing(self.login.connect()) as other:
+            cursor = other.cursor()
+            while not done.is_set():
+                cursor.execute(f"SELECT count(*) FROM svv_transactions WHERE pid = {process} AND NOT granted")  # noqa: S608
+                if cursor.fetchall()[0][0] and not done.is_set():
+                    stopped.set()
+                    cursor.execute(f"SELECT pg_cancel_backend({process})")
+                    return
+                done.wait(max(self.patience, _LONGEST_PAUSE))
 
     def query(self, sql: str, schema: str | None = None, most: int | None = None) -> tuple[list[str], list[tuple[Any, ...]]]:
         """Runs a person's query in a transaction that only reads, and returns its column names and its rows."""
