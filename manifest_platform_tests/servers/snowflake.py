@@ -11,6 +11,7 @@ Not real, and shimmed here, because fakesnow or DuckDB differ:
 - A transaction never waits for a lock: DuckDB refuses the second writer of a *row* at once. The shim tells that as Snowflake
   tells a lock with too many waiters. So nothing here shows a wait, or that a whole table is locked.
 - DDL does not commit (fakesnow does that only with autocommit off). The guard of the protocol's transactions is tested apart.
+- INCLUDE_METADATA: each object is copied by itself, and its name is written afterward.
 - `SYSTEM$CANCEL_ALL_QUERIES` interrupts the session with that number.
 - Keys are dropped, because Snowflake does not enforce them.
 - `COLLATE`, `STORAGE_INTEGRATION` and session parameters are dropped: tests compare their texts.
@@ -36,6 +37,10 @@ from manifest_platform.warehouse.engines.snowflake.settings import SnowflakeSett
 PASSWORD = "SNOWFLAKE_TEST_PASSWORD"
 URL = "snowflake://loader@fake-account/analytics?warehouse=LOADING&role=LOADER"
 _DROPPED = re.compile(r""" COLLATE 'utf8'| STORAGE_INTEGRATION = \w+|, PRIMARY KEY \([^)]*\)""")
+_WITH_FILE = re.compile(
+    r"(COPY INTO (\S+) FROM .* FILES = )\((.*?)\)( FILE_FORMAT .*) INCLUDE_METADATA = \((\S+) = METADATA\$FILENAME\)"
+)
+_FILE = re.compile(r"'(?:[^']|'')*'")
 _CANCEL = re.compile(r"SELECT SYSTEM\$CANCEL_ALL_QUERIES\((\d+)\)")
 
 
@@ -99,8 +104,25 @@ class Cursor:
                 busy._duck_conn.interrupt()
             sql = "SELECT 1"
         with _told_as_snowflake():
-            self._cursor.execute(_DROPPED.sub("", sql), parameters)
+            if found := _WITH_FILE.fullmatch(sql):
+                self._copy_each(*found.groups())
+            else:
+                self._cursor.execute(_DROPPED.sub("", sql), parameters)
         return self
+
+    def _copy_each(self, copy: str, table: str, files: str, options: str, column: str) -> None:
+        """Copies file by file, and writes its name to a column."""
+        for file in _FILE.findall(files):
+            self._cursor.execute(f"{copy}({file}){options}")
+            self._cursor.execute(f"UPDATE {table} SET {column} = {file} WHERE {column} IS NULL")
+
+    def fetchall(self) -> list[tuple[Any, ...]]:
+        """Returns the rows. fakesnow's own rows lack a column whose name occurs twice."""
+        return list(zip(*(column.to_pylist() for column in self._cursor._arrow_table.columns), strict=True))
+
+    def fetchmany(self, most: int) -> list[tuple[Any, ...]]:
+        """Returns the first rows."""
+        return self.fetchall()[:most]
 
 
 @contextmanager

@@ -292,6 +292,30 @@ def test_tables_of_killed_workers_are_dropped_after_a_day() -> None:
     assert not staging.is_left_over("stage_1_of_somebody", made * 2)
 
 
+def test_the_objects_of_several_items_are_copied_together(recording: Recording, engine: Snowflake) -> None:
+    """A statement costs up to a second for its way, so a batch of items must not cost statements for each."""
+    items = {
+        nth: [f"s3://bucket/shredded/shop/item-{nth}/attempt/events/date=2026-01-0{day}/1.parquet" for day in (1, 2)]
+        for nth in (0, 7)
+    }
+    staged = engine.stage_items(EVENTS, items)
+    assert sum(sql.startswith(("CREATE TRANSIENT", "COPY")) for sql in recording.statements) == 2
+    assert recording.statements[-1].endswith('ABORT_STATEMENT INCLUDE_METADATA = ("__MP_FILE" = METADATA$FILENAME)')
+    assert recording.statements[-1].count(".parquet'") == 4
+    assert staged.sql.startswith(
+        """(SELECT CASE WHEN CONTAINS("__mp_file", 'shop/item-0/attempt/events/') THEN 0 """
+        """WHEN CONTAINS("__mp_file", 'shop/item-7/attempt/events/') THEN 7 END AS "__mp_nth", "event_id", "payload" FROM """
+    )
+    engine.unstage(staged)
+    assert recording.statements[-1].startswith("DROP TABLE IF EXISTS")
+
+
+def test_items_whose_folders_do_not_tell_them_apart_are_copied_one_by_one(recording: Recording, engine: Snowflake) -> None:
+    folder = "s3://bucket/shredded/shop"
+    staged = engine.stage_items(EVENTS, {0: [f"{folder}/a/1.parquet"], 1: [f"{folder}/a/b/1.parquet"]})
+    assert sum(sql.startswith("COPY") for sql in recording.statements) == len(staged.parts) == 2
+
+
 def test_json_columns_are_variants_by_option(recording: Recording) -> None:
     engine = settings_of(json_columns="variant").open()
     assert engine.sql_type("json") == "VARIANT"
@@ -419,6 +443,7 @@ def test_the_missing_privilege_is_named_by_its_grant(recording: Recording, engin
         (2003, "Object 'NOWHERE' does not exist or not authorized.", ""),
         (1003, "syntax error line 1 at position 0 unexpected 'SELEKT'.", ""),
         (100078, "String 'abc' is too long and would be truncated", "shred.types"),
+        (100074, "User character length limit (7) exceeded by string 'eight ch'", "shred.types"),
         (100039, "Numeric value '1e99' is out of range", "shred.types"),
         (91016, "Remote file 'x' was not found.", "Reshred the item"),
     ],

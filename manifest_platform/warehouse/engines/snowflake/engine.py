@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from manifest_platform.listing import Table
 from manifest_platform.masking import SecretOutOfReach, UnusableSecret
-from manifest_platform.warehouse.engines.engine import Engine, JsonEntries, Staging
+from manifest_platform.warehouse.engines.engine import NTH, Engine, JsonEntries, Staging
 from manifest_platform.warehouse.engines.snowflake import refusals, staging
 from manifest_platform.warehouse.engines.snowflake.access import Access
 from manifest_platform.warehouse.engines.snowflake.grants import grants
@@ -42,6 +42,7 @@ _LONGEST_TEXT = 16_777_216
 _LONGEST_TAG = 2000
 _MUTEX_SECONDS = 60
 _APPLICATION = "manifest_platform"
+_FILE = '"__mp_file"'
 _QUESTION = re.compile(r"\s*\(?\s*(SELECT|WITH|VALUES|SHOW|DESC|DESCRIBE|EXPLAIN)\b", re.IGNORECASE)
 _TEXTS = re.compile(r"'(?:[^'\\]|''|\\.)*'|\"(?:[^\"]|\"\")*\"|--[^\n]*|/\*.*?\*/|\$\$.*?\$\$", re.DOTALL)
 _OUTWARD = re.compile(r"@|\bSYSTEM\$", re.IGNORECASE)
@@ -272,44 +273,68 @@ class Snowflake(Engine):
 
     def stage(self, table: Table, uris: list[str]) -> Staging:
         """Copies exactly these objects into a transient table. Raises OutsideStage before anything is created."""
+        name = self._copied(table, self._origin_of(uris), uris)
+        columns = ", ".join(self._parsed(table))
+        return self._known(name, f"(SELECT {columns} FROM {name})" if self._has_variants(table) else name)  # noqa: S608
+
+    def stage_items(self, table: Table, uris: Mapping[int, list[str]]) -> Staging:
+        """Copies the objects of all items into one table. The name of a row's object tells its item."""
+        every = [uri for some in uris.values() for uri in some]
+        origin = self._origin_of(every)
+        folders = staging.folders(origin, uris)
+        if folders is None:
+            return super().stage_items(table, uris)
+        name = self._copied(table, origin, every, _FILE)
+        places = " ".join(f"WHEN CONTAINS({_FILE}, {literal(folder)}) THEN {nth}" for nth, folder in folders.items())
+        columns = ", ".join((f"CASE {places} END AS {self.quote(NTH)}", *self._parsed(table)))
+        return self._known(name, f"(SELECT {columns} FROM {name})")  # noqa: S608
+
+    def _known(self, name: str, sql: str) -> Staging:
+        self._staged[sql] = name
+        return Staging(sql)
+
+    def _copied(self, table: Table, origin: staging.Origin, uris: Sequence[str], file: str | None = None) -> str:
+        """Returns the quoted name of a new table with the rows of these objects. `file`: a column for their names."""
         name = self.qualified(staging.STAGING_SCHEMA, staging.staging_name())
-        copies = list(staging.copies(self._origin_of(uris), name, table.name, uris))
+        copies = list(staging.copies(origin, name, table.name, uris, file))
         self._prepare_staging()
-        columns = ", ".join(
-            f"{self.quote(column.name)} {'VARCHAR' if column.type == 'json' else self.sql_type(column.type)}"
-            for column in table.columns
-        )
-        self.execute(f"CREATE TRANSIENT TABLE {name} ({columns}) DATA_RETENTION_TIME_IN_DAYS = 0")
+        types = {column.name: "VARCHAR" if column.type == "json" else self.sql_type(column.type) for column in table.columns}
+        columns = [f"{self.quote(column)} {type_}" for column, type_ in types.items()] + ([f"{file} VARCHAR"] if file else [])
+        self.execute(f"CREATE TRANSIENT TABLE {name} ({', '.join(columns)}) DATA_RETENTION_TIME_IN_DAYS = 0")
         try:
             for statement in copies:
                 self._copy(table.name, statement)
         except WarehouseError:
             self._drop_staging(name)
             raise
-        staged = Staging(self._parsed(table, name))
-        self._staged[staged.sql] = name
-        return staged
+        return name
 
     def _copy(self, table: str, statement: str) -> None:
         """Runs a COPY. Raises LoadFailed if it skipped an object, which no staging table of ours can have loaded before."""
-        with self._run(statement) as cursor:
-            names = [column.name.lower() for column in cursor.description]
-            results = [dict(zip(names, row, strict=True)) for row in cursor.fetchall()]
+        try:
+            with self._run(statement) as cursor:
+                names = [column.name.lower() for column in cursor.description]
+                results = [dict(zip(names, row, strict=True)) for row in cursor.fetchall()]
+        except LoadFailed as error:
+            raise LoadFailed(f"table {table}: {error}") from error
         skipped = [result for result in results if "file" in result and result.get("status") != "LOADED"]
         if skipped:
             why = skipped[0].get("first_error") or skipped[0].get("status")
             raise LoadFailed(f"table {table}: {skipped[0]['file']} was not loaded ({why}). Reshred the item")
 
-    def _parsed(self, table: Table, name: str) -> str:
-        """Returns what to read staged rows from: JSON columns are parsed, and text that is not JSON stays as it is."""
-        if not self.access.has_variants or all(column.type != "json" for column in table.columns):
-            return name
-        parts = [
-            f"COALESCE(TRY_PARSE_JSON({quoted}), TO_VARIANT({quoted})) AS {quoted}" if column.type == "json" else quoted
+    def _has_variants(self, table: Table) -> bool:
+        return self.access.has_variants and any(column.type == "json" for column in table.columns)
+
+    def _parsed(self, table: Table) -> list[str]:
+        """Returns the staged columns to read: JSON columns are parsed, and text that is not JSON stays as it is."""
+        variants = self.access.has_variants
+        return [
+            f"COALESCE(TRY_PARSE_JSON({quoted}), TO_VARIANT({quoted})) AS {quoted}"
+            if variants and column.type == "json"
+            else quoted
             for column in table.columns
             for quoted in [self.quote(column.name)]
         ]
-        return f"(SELECT {', '.join(parts)} FROM {name})"  # noqa: S608
 
     def unstage(self, staging: Staging) -> None:
         """Drops a staging table."""

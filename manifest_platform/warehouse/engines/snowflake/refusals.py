@@ -33,7 +33,7 @@ _INSUFFICIENT = 3001
 _ABSENT = 2003, 2043, 2001
 _EXISTS = 2002
 _SYNTAX = 1003
-_TOO_LONG = 100078, 100082
+_TOO_LONG = 100074, 100078, 100082
 _NUMBERS = 100038, 100039, 100132
 _GONE, _CONSTRAINT = 91016, 100072
 _TOO_MANY_WAITERS = "number of waiters"
@@ -133,7 +133,7 @@ def _grant(sql: str, text: str) -> str:
 
 
 def _of_data(number: int, text: str, _sql: str) -> _Told | None:
-    if number in _TOO_LONG or "is too long and would be truncated" in text:
+    if number in _TOO_LONG or "is too long and would be truncated" in text or "length limit" in text:
         return LoadFailed, (
             "a text is longer than its column, or than the 16 MB that Snowflake holds in one. Make it shorter where the item "
             "is shredded (shred.types), then reshred the item"

@@ -9,8 +9,9 @@ from __future__ import annotations
 import re
 import time
 import uuid
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from os.path import commonprefix
 
 from manifest_platform.warehouse.engines.snowflake.names import literal, stored
 from manifest_platform.warehouse.errors import CannotLoad
@@ -61,12 +62,14 @@ def of_integration(integration: str, uris: Sequence[str]) -> Origin:
     return Origin(bucket, literal(bucket), f" STORAGE_INTEGRATION = {stored(integration)}")
 
 
-def copies(origin: Origin, table: str, name: str, uris: Sequence[str]) -> Iterator[str]:
+def copies(origin: Origin, table: str, name: str, uris: Sequence[str], file: str | None = None) -> Iterator[str]:
     """Yields the COPY statements that load exactly these objects into a table. Raises OutsideStage.
 
-    `table`: the staging table's quoted name. `name`: the name of the loaded table, for messages. More than 1,000 objects need
-    several statements. A prefix would need one, but could hold objects that the listing does not name.
+    `table`: the staging table's quoted name. `name`: the name of the loaded table, for messages. `file`: the quoted name of a
+    column for the name of each row's object. More than 1,000 objects need several statements. A prefix would need one, but
+    could hold objects that the listing does not name.
     """
+    with_file = f" INCLUDE_METADATA = ({file} = METADATA$FILENAME)" if file else ""
     outside = next((uri for uri in uris if not uri.startswith(origin.url)), None)
     if outside is not None:
         raise OutsideStage(
@@ -79,5 +82,15 @@ def copies(origin: Origin, table: str, name: str, uris: Sequence[str]) -> Iterat
         yield (
             f"COPY INTO {table} FROM {origin.sql}{origin.options} FILES = ({named}) "
             "FILE_FORMAT = (TYPE = PARQUET USE_LOGICAL_TYPE = TRUE) MATCH_BY_COLUMN_NAME = CASE_INSENSITIVE "
-            "ON_ERROR = ABORT_STATEMENT"
+            f"ON_ERROR = ABORT_STATEMENT{with_file}"
         )
+
+
+def folders(origin: Origin, uris: Mapping[int, Sequence[str]]) -> dict[int, str] | None:
+    """Returns the folder of each item's objects, below the origin; None if a name cannot tell whose object it is."""
+    found = {
+        nth: commonprefix([uri.removeprefix(origin.url).rpartition("/")[0] + "/" for uri in some]).rpartition("/")[0] + "/"
+        for nth, some in uris.items()
+    }
+    several = any(one in other for nth, one in found.items() for of, other in found.items() if nth != of)
+    return None if several or "/" in found.values() else found
