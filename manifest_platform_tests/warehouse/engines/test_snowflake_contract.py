@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -134,3 +135,30 @@ def test_the_stand_in_skips_what_a_table_has_loaded_as_snowflake_does(
     copy = next(sql for sql in reversed(snowflake_sessions.statements) if sql.startswith("COPY"))
     assert engine.execute(copy)[0][1] == "LOAD_SKIPPED"
     engine.close()
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("json_columns", ["varchar", "variant"])
+def test_a_batch_leaves_the_same_rows_as_its_items(
+    snowflake: SnowflakeSettings, snowflake_sessions: Sessions, tmp_path: Path, json_columns: str
+) -> None:
+    table = Table("t", (Column("id", "string"), Column("v", "json")), "merge", ("id",))
+    rows = [{"a": '{"n": 1}', "b": "[1]"}, {"b": "null", "c": None}, {"a": '"x"'}]
+    contents = []
+    for place, together in (("together", True), ("alone", False)):
+        engine = settings_of(json_columns=json_columns).open()
+        shop = Warehouse(engine, place)
+        loads = [
+            window(tmp_path / place, f"00{nth}5", (table, [{"id": id_, "v": v} for id_, v in some.items()]), token=nth + 1)
+            for nth, some in enumerate(rows)
+        ]
+        loads = [replace(one, token=1) for one in loads]
+        snowflake_sessions.statements.clear()
+        done = shop.apply_all(loads) if together else [shop.apply(one) for one in loads]
+        assert all(isinstance(one, Applied) for one in done)
+        copies = [sql for sql in snowflake_sessions.statements if sql.startswith("COPY")]
+        assert len(copies) == (1 if together else 3)
+        contents.append(sorted(map(repr, engine.execute(f"SELECT id, v FROM {engine.qualified(place, 't')}"))))
+        assert list(shop.row_counts().values()) == [3]
+        engine.close()
+    assert contents[0] == contents[1]
