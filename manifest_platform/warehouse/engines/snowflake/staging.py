@@ -11,7 +11,7 @@ import time
 import uuid
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from os.path import commonprefix
+from os.path import commonpath
 
 from manifest_platform.warehouse.engines.snowflake.names import literal, stored
 from manifest_platform.warehouse.errors import CannotLoad
@@ -89,8 +89,7 @@ def copies(origin: Origin, table: str, name: str, uris: Sequence[str], file: str
 def folders(origin: Origin, uris: Mapping[int, Sequence[str]]) -> dict[int, str] | None:
     """Returns the folder of each item's objects, below the origin; None if a name cannot tell whose object it is."""
     found = {
-        nth: commonprefix([uri.removeprefix(origin.url).rpartition("/")[0] + "/" for uri in some]).rpartition("/")[0] + "/"
-        for nth, some in uris.items()
+        nth: commonpath([uri.removeprefix(origin.url).rpartition("/")[0] for uri in some]) + "/" for nth, some in uris.items()
     }
     several = any(one in other for nth, one in found.items() for of, other in found.items() if nth != of)
     return None if several or "/" in found.values() else found
