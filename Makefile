@@ -16,6 +16,9 @@ SYNCED_DOCS := .venv/.synced-docs
 PICTURES := site/node_modules/.package-lock.json
 SPHINX := $(BIN)/python -m sphinx -q -W --keep-going -E -j auto -c site -d dist/docs-doctrees
 
+# The configuration of the demo's data: that of the repository, or the one that a demo on another warehouse wrote.
+DEMO_FILE := manifest_platform$(if $(filter veeva,$(PIPELINE)),_veeva).yaml
+DEMO_CONFIG := $(if $(WAREHOUSE),.demo$(if $(filter veeva,$(PIPELINE)),-veeva)-$(WAREHOUSE)/$(DEMO_FILE),$(if $(PIPELINE),$(DEMO_FILE)))
 UI_HOST ?= 127.0.0.1
 UI_PORT ?= 3000
 BENCHMARKS := ordered_load shred drain_overhead manifest_stores manifest_scale ticks takeover merge plan cdc rewind archive
@@ -33,13 +36,14 @@ WORKERS ?= 5
 help: ## Lists these targets
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1|\2/p' Makefile | while IFS='|' read -r name text; do printf '%-18s %s\n' "$$name" "$$text"; done
 
-demo: $(SYNCED) ## Loads ten runs of a web shop, one broken, one late: about a minute (PIPELINE=veeva: a vault's day; STORE=dynamodb)
-	@$(BIN)/manifest-platform demo $(if $(PIPELINE),--pipeline $(PIPELINE)) $(if $(STORE),--store $(STORE))
+demo: $(SYNCED) ## Loads ten runs of a web shop, one broken, one late: about a minute (PIPELINE=veeva: a vault's day; STORE=dynamodb; WAREHOUSE=postgresql)
+	@$(BIN)/manifest-platform demo $(if $(PIPELINE),--pipeline $(PIPELINE)) $(if $(STORE),--store $(STORE)) $(if $(WAREHOUSE),--warehouse $(WAREHOUSE))
 
-ui: $(SYNCED) ## Starts Dagster with the same data, on http://127.0.0.1:3000 (PIPELINE=veeva, UI_HOST, UI_PORT)
+ui: $(SYNCED) ## Starts Dagster with the same data, on http://127.0.0.1:3000 (PIPELINE=veeva, WAREHOUSE=postgresql, UI_HOST, UI_PORT)
 	@mkdir -p -m 700 .dagster_home
 	@cp dagster.yaml .dagster_home/
-	$(if $(filter veeva,$(PIPELINE)),MANIFEST_PLATFORM_CONFIG="$(CURDIR)/manifest_platform_veeva.yaml") \
+	$(if $(WAREHOUSE),@$(BIN)/manifest-platform demo --serve --warehouse $(WAREHOUSE) $(if $(PIPELINE),--pipeline $(PIPELINE)))
+	$(if $(DEMO_CONFIG),MANIFEST_PLATFORM_CONFIG="$(CURDIR)/$(DEMO_CONFIG)") \
 	DAGSTER_HOME="$(CURDIR)/.dagster_home" $(BIN)/dagster dev -w workspace.yaml -h $(UI_HOST) -p $(UI_PORT)
 
 test: $(SYNCED) ## Runs the tests, without those that take minutes (TESTS=path for some, STORES=all, WORKERS=n processes)

