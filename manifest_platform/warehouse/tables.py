@@ -238,9 +238,7 @@ class Tables:
             for name in staged.table.key
         )
         transaction.write(
-            f"DELETE FROM {self.qualified(target)} WHERE EXISTS "  # noqa: S608
-            f"(SELECT 1 FROM {staged.staging.sql} AS {_STAGED} WHERE {same})",
-            staged.staging.parameters,
+            self._engine.deletion(self.qualified(target), f"{staged.staging.sql} AS {_STAGED}", same), staged.staging.parameters
         )
 
     def upsert(self, transaction: Transaction, staged: Staged, now: datetime, item: str) -> None:

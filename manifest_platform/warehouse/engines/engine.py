@@ -223,6 +223,13 @@ class Engine(ABC):
         definitions = ", ".join(f"{self.quote(column)} {self.sql_type(type_)}" for column, type_ in columns.items())
         return f"CREATE TABLE IF NOT EXISTS {name} ({definitions})"
 
+    def deletion(self, table: str, staged: str, same: str) -> str:
+        """Returns the statement that deletes the rows of a table for which a staged row meets a condition.
+
+        `staged`: the item of FROM, with its alias. `same`: the condition, which names the table without its schema.
+        """
+        return f"DELETE FROM {table} WHERE EXISTS (SELECT 1 FROM {staged} WHERE {same})"  # noqa: S608
+
     @contextmanager
     def alone(self, table: str) -> Generator[None]:
         """Keeps other sessions from adding a row that may exist only once. By default its key does that.

@@ -287,6 +287,28 @@ def test_a_lock_is_waited_for_no_longer_than_the_patience(redshift: StandIn, eng
     engine.rollback()
 
 
+def test_the_statements_of_a_window_are_as_documented(
+    engine: Redshift, s3_bucket: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tables = [replace(PRODUCT, name=name) for name in ("one", "two", "three")]
+    shop, sent = Warehouse(engine, SCHEMA), []
+
+    def apply(stop: str) -> list[str]:
+        listing = written(tmp_path, f"incr-{stop}", [(table, [{"id": stop, "name__v": "x"}]) for table in tables])
+        sent.clear()
+        shop.apply(load(in_s3(s3_bucket, listing), position=stop))
+        return [sql.split()[0] for sql in sent]
+
+    run = engine._run
+    monkeypatch.setattr(engine, "_run", lambda sql, values=(): (sent.append(sql), run(sql, values))[1])
+    apply("0015")
+    apply("0030")
+    found = apply("0045")
+    inside = found[found.index("BEGIN") : found.index("COMMIT") + 1]
+    assert inside == ["BEGIN", "UPDATE", "SELECT", *("DELETE", "INSERT") * 3, "SELECT", "INSERT", "COMMIT"]
+    assert found[: found.index("BEGIN")] == ["DROP", *("CREATE", "COPY", "SELECT") * 3]
+
+
 # Logins and privileges
 
 

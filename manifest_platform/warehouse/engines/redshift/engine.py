@@ -278,6 +278,10 @@ class Redshift(Engine):
         )
         return f"CREATE TABLE IF NOT EXISTS {name} ({definitions}){attributes(layout, self.quote)}"
 
+    def deletion(self, table: str, staged: str, same: str) -> str:
+        """Returns a DELETE with USING, which Redshift runs as a join; it knows few forms of correlated subqueries."""
+        return f"DELETE FROM {table} USING {staged} WHERE {same}"  # noqa: S608
+
     def widen(self, table: str, column: str, sql_type: str) -> None:
         """Gives a column a wider type. Only a VARCHAR can change in place; any other column is replaced by a new column."""
         if sql_type.startswith("VARCHAR"):
