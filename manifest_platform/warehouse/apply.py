@@ -13,7 +13,6 @@ Two words of the parameters. `believed`: the id of the attempt that the manifest
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Collection, Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -54,7 +53,6 @@ from manifest_platform.warehouse.errors import (
     NotTogether,
     OtherContent,
     SnapshotAhead,
-    Unavailable,
     Unbelieved,
     Unclear,
     UnsupportedMode,
@@ -63,6 +61,7 @@ from manifest_platform.warehouse.errors import (
 from manifest_platform.warehouse.families import Families
 from manifest_platform.warehouse.gate import Gate
 from manifest_platform.warehouse.load import Full, Load
+from manifest_platform.warehouse.retries import patiently, repeated
 from manifest_platform.warehouse.rules import (
     Entry,
     Held,
@@ -92,7 +91,6 @@ __all__ = [
 ]
 
 RESHRED = Remedy(Action.RESHRED)
-_FIRST_PAUSE_SECONDS, _LONGEST_PAUSE_SECONDS = 0.005, 0.25
 
 _T = TypeVar("_T")
 
@@ -136,17 +134,20 @@ class Warehouse:
         self._prepared: set[str] = set()
         self._authority: dict[str, tuple[int, int]] = {}  # epoch and token of each feed's newest load
 
+    @repeated
     def reach(self) -> None:
         """Connects if the warehouse exists; does not create a missing file. Raises Unavailable, Held."""
         if self._engine.exists():
             self._engine.execute("SELECT 1")
 
+    @repeated
     def prepare(self, feed: str) -> None:
         """Creates the ledger, the fence and the feed's row in the fence, if absent. Methods that write do so at first use."""
         if feed not in self._prepared:
-            self._patiently(lambda: self._create_control_tables(feed))
+            self._create_control_tables(feed)
             self._prepared.add(feed)
 
+    @repeated
     def raise_fence(self, feed: str, token: int, epoch: int, believed: str | None = None) -> None:
         """Refuses commits of older tokens and epochs from now on. Idempotent.
 
@@ -158,8 +159,9 @@ class Warehouse:
         """
         self._require_fence(feed, believed)
         self.prepare(feed)
-        self._patiently(lambda: self._raise_fence(feed, token, epoch))
+        self._raise_fence(feed, token, epoch)
 
+    @repeated
     def ledger_entry(self, feed: str, item: str, since_epoch: int, believed: str | None = None) -> LedgerEntry | None:
         """Returns the newest entry of an item in this epoch or later; None if the item was not applied.
 
@@ -171,18 +173,22 @@ class Warehouse:
             raise Unbelieved(feed, self._fence.where(feed), believed or "", self._fence.row(feed).record)
         return self._ledger.entry(feed, item, since_epoch)
 
+    @repeated
     def fence_records(self) -> dict[str, str]:
         """Returns the record applied last on each feed, from the fence; empty without a fence. Writes nothing."""
         return self._fence.records() if self._engine.exists() else {}
 
+    @repeated
     def fence_records_of_all(self) -> dict[str, dict[str, str]]:
         """Returns the same as `fence_records`, for all datasets of the warehouse."""
         return self._fence.records_of_all() if self._engine.exists() else {}
 
+    @repeated
     def entry_of(self, record: str) -> LedgerEntry | None:
         """Returns the ledger's entry of the attempt with this record id; None if it was not applied. Writes nothing."""
         return self._ledger.of_record(record) if self._engine.exists() else None
 
+    @repeated
     def fence_row(self, feed: str) -> Held:
         """Returns the fence's values for a feed. Raises LoadFailed if it has no row."""
         return self._fence.row(feed)
@@ -198,12 +204,14 @@ class Warehouse:
 
     def ledger(self, feed: str, since_epoch: int, after: str = "") -> Iterator[LedgerEntry]:
         """Yields the newest entry in serving epochs of each of a feed's items after a position, ordered by position."""
-        return self._ledger.newest(feed, since_epoch, after) if self._engine.exists() else iter(())
+        return self._ledger.newest(feed, since_epoch, after, self.patiently) if self._engine.exists() else iter(())
 
+    @repeated
     def applied_rows(self, feed: str, since_epoch: int) -> dict[str, int]:
         """Returns the number of rows that a feed's items brought to each table in serving epochs, by the ledger."""
         return self._ledger.sums(feed, since_epoch) if self._engine.exists() else {}
 
+    @repeated
     def apply(self, load: Load) -> Applied | AlreadyApplied:
         """Applies a load completely or not at all, in the feed's order, once for all epochs since `serving_epoch`.
 
@@ -222,8 +230,9 @@ class Warehouse:
             return self._apply_full(load, load.full)
         self._require_fence(load.feed, load.believed)
         self.prepare(load.feed)
-        return self._patiently(lambda: self._apply_with_known_columns(load))
+        return self._apply_with_known_columns(load)
 
+    @repeated
     def apply_all(self, loads: Sequence[Load]) -> list[Applied]:
         """Applies consecutive loads of one feed in one transaction: all or none, each with its own entry in the ledger.
 
@@ -242,7 +251,7 @@ class Warehouse:
         self._require_fence(first.feed, first.believed)
         self.prepare(first.feed)
         try:
-            return self._patiently(lambda: self._attempt_all(loads))
+            return self._attempt_all(loads)
         except CannotLoad:
             self._prepared.clear()
             self._forget()
@@ -250,18 +259,22 @@ class Warehouse:
         except (Fenced, Behind, ManifestBehind) as error:
             raise NotTogether(str(error)) from error
 
+    @repeated
     def newest_epoch(self) -> int:
         """Returns the newest epoch in any feed's fence; 0 if nothing was ever loaded. Writes nothing."""
         return self._fence.newest_epoch()
 
+    @repeated
     def retired(self) -> list[RetiredEntry]:
         """Returns the tables and columns that the source has dropped and the warehouse keeps. Writes nothing."""
         return self._retired.read()
 
+    @repeated
     def leftovers(self) -> list[str]:
         """Returns the temporary tables that full loads left behind, or are about to rename. Writes nothing."""
         return self._tables.passing()
 
+    @repeated
     def drop_leftovers(self) -> list[str]:
         """Drops the tables that full loads left behind, and returns their names. No snapshot may be loading meanwhile."""
         left = self.leftovers()
@@ -269,10 +282,12 @@ class Warehouse:
             self._engine.execute(f"DROP TABLE IF EXISTS {self._tables.qualified(name)}")
         return left
 
+    @repeated
     def renamed(self) -> list[RenamedEntry]:
         """Returns the columns that are stored under another name than the source's. Writes nothing."""
         return self._renamed.read()
 
+    @repeated
     def row_counts(self, only: Collection[str] | None = None) -> dict[str, int]:
         """Returns the number of rows of each data table, by its name in listings. `only`: limits it to these tables."""
         self._tables.forget()
@@ -286,6 +301,7 @@ class Warehouse:
         has_short_names = self._engine.longest_name and self._known_tables.exists()
         return {known.table for known in self._known_tables.read()} if has_short_names else ()
 
+    @repeated
     def query(self, sql: str, most: int | None = None) -> tuple[list[str], list[tuple[Any, ...]]]:
         """Returns a query's column names and its rows, at most `most`. The data tables need no schema before their names."""
         return self._engine.query(sql, self.schema, most)
@@ -377,6 +393,7 @@ class Warehouse:
             for table in listing.tables:
                 if uris := listing.uris(table.name):
                     staging = stagings[table.name] = self._engine.stage(table, uris)
+                    self._tables.refuse_long_texts(table, staging)
                     if table.mode == "append" and not load.overlaps:
                         staged[table.name] = Staged(table, staging)  # counted by the INSERT: a second read would cost time
                     else:
@@ -404,7 +421,8 @@ class Warehouse:
             return self._transact_all(loads, rows, told)
 
     def _transact_all(self, loads: Sequence[Load], rows: Rows, told: Sequence[tuple[str, ...]]) -> list[Applied]:
-        feed, existing = loads[0].feed, self._tables.columns().keys()
+        feed = loads[0].feed
+        self._tables.columns()  # read before the transaction, which holds the fence
         with opened(self._engine) as transaction:
             if self._fence.move(transaction, feed, passing_all(loads)) and not are_held_back(
                 loads, self._ledger.within(transaction)
@@ -413,7 +431,7 @@ class Warehouse:
                 for load in loads:
                     self._families.enter(transaction, load)
                 with _constraints_named(loads[0]):
-                    rows.move(transaction, existing, times)
+                    rows.move(transaction, times)
                 changes = [
                     (load.listing, now)
                     for load, now in zip(loads, times, strict=True)
@@ -443,7 +461,7 @@ class Warehouse:
         found = self._why_not(load)
         if not found:
             refuse_shrinking(load, full, self._tables, self._known_tables)
-        return found or self._patiently(lambda: self._attempt_full(load, full))
+        return found or self._attempt_full(load, full)
 
     def _attempt_full(self, load: Load, full: Full) -> Applied | AlreadyApplied:
         # First, so that no older worker adds a table or a row that the shadow tables would lack.
@@ -461,11 +479,11 @@ class Warehouse:
                 failpoints.reach("full.shadows_built")
                 # Only the swap is repeated, because filling the shadow tables took long.
                 try:
-                    return self._patiently(lambda: self._replace(load, staged, replacing))
+                    return self.patiently(lambda: self._replace(load, staged, replacing), cut=False)
                 except NameKept as kept:
                     replacing.keep_tables(str(kept))
                 try:
-                    return self._patiently(lambda: self._replace(load, staged, replacing))
+                    return self.patiently(lambda: self._replace(load, staged, replacing), cut=False)
                 except NameKept as kept:  # a new table has no other place for its rows
                     raise kept.error from kept
         finally:
@@ -608,21 +626,9 @@ class Warehouse:
             case _:
                 return other_content(load.item, load.checksum, refusal.entry)
 
-    def _patiently(self, attempt: Callable[[], _T]) -> _T:
-        """Repeats an attempt that lost against a concurrent transaction, within the engine's patience. Raises Unavailable."""
-        deadline, pause = time.monotonic() + self._engine.patience, _FIRST_PAUSE_SECONDS
-        while True:
-            try:
-                return attempt()
-            except Conflict as error:
-                if time.monotonic() >= deadline:
-                    raise Unavailable(
-                        f"another transaction was in the way for {self._engine.patience:g} s: {error}. "
-                        "Try again when it has ended"
-                    ) from error
-            self._forget()  # the other transaction may have changed a table
-            time.sleep(pause)
-            pause = min(2 * pause, _LONGEST_PAUSE_SECONDS)
+    def patiently(self, attempt: Callable[[], _T], *, cut: bool = True) -> _T:
+        """Repeats an attempt that failed for a moment, within the engine's patience (see `retries`). Raises Unavailable."""
+        return patiently(attempt, self._engine.patience, self._forget, cut=cut)
 
     def _forget(self) -> None:
         self._tables.forget()

@@ -9,7 +9,7 @@ Anything unusual raises a CannotLoad: the items are then applied one by one, whi
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Collection, Generator, Iterator, Mapping, Sequence
+from collections.abc import Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
@@ -182,8 +182,8 @@ class Rows:
 
     def _stored_keys(self, table: Table, target: str) -> dict[str, str]:
         """Maps the stored names of a key's columns to the staged names."""
-        have = self._tables.columns().get(target, {})
-        return {matched(have, name) or name: name for name in table.key}
+        have = self._tables.columns_of(target) or {}
+        return {matched(have, self._engine.stored_name(name)) or name: name for name in table.key}
 
     def _own_keys(self, table: Table, keys: Sequence[str]) -> dict[str, str]:
         stored = self._stored_keys(table, (table.target or table.name) if table.mode == "delete" else table.name)
@@ -192,7 +192,7 @@ class Rows:
     def _events(self, changes: Changes, keys: Sequence[str], columns: Sequence[str] = ()) -> tuple[str, tuple[object, ...]]:
         """Returns the query of all staged changes of a table: number of the item, kind, key, and these further columns."""
         selects, parameters = [], []
-        types = self._tables.columns().get(changes.target, {})
+        types = self._tables.columns_of(changes.target) or {}
         several = len(changes.upserts) + len(changes.deletes) > 1
         for kind, staged in ((_UPSERTED, changes.upserts), (_DELETED, changes.deletes)):
             for one in staged:
@@ -223,10 +223,10 @@ class Rows:
 
     # Row statements, within the transaction
 
-    def move(self, transaction: Transaction, existing: Collection[str], times: Sequence[datetime]) -> None:
+    def move(self, transaction: Transaction, times: Sequence[datetime]) -> None:
         """Runs all deletes and upserts, then appends. Raises CountMismatch if the staged rows are not those of the listings."""
         for changes in self._changes.values():
-            if changes.target in existing:  # a table that does not exist has nothing to delete
+            if self._tables.columns_of(changes.target) is not None:  # a table that does not exist has nothing to delete
                 self._fold(transaction, changes, times)
         for staged in self._appends:
             written, expected = self._append(transaction, staged, times), sum(staged.rows.values())
@@ -244,7 +244,7 @@ class Rows:
         )
         if not changes.upserts:
             return
-        have = self._tables.columns()[changes.target]
+        have = self._tables.columns_of(changes.target) or {}
         stored = {place for one in changes.upserts for name, place in self._tables.stored(one.table).items()}
         rest = sorted((stored & set(have)) - set(keys) - ({LOAD_TIME.name} if changes.upserts[0].table.load_time else set()))
         events, parameters = self._events(changes, keys, rest)

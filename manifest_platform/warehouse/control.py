@@ -7,10 +7,11 @@ what was applied, and under which epoch. `KnownTables` and `RetiredEntries` hold
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from fnmatch import fnmatchcase
+from functools import partial
 from typing import Any, NamedTuple
 
 from manifest_platform.listing import BAD_TABLE, Listing, Retired
@@ -54,6 +55,10 @@ _RELEASE = {"release": "string"}
 _LEDGER_NAMES = ", ".join(f'"{name}"' for name in _LEDGER)
 _TABLES = {"dataset": "string", "table": "string", "feed": "string", "mode": "string"}
 _RETIRED = {"dataset": "string", "table": "string", "column": "string", "item": "string", "retired_at": "timestamp"}
+
+
+Patiently = Callable[[Callable[[], Any]], Any]
+"""Repeats a call that failed for a moment (see `retries`)."""
 
 
 class Fence:
@@ -216,11 +221,11 @@ class Ledger:
         )
         return _entry(found[0]) if found else None
 
-    def newest(self, feed: str, since_epoch: int, after: str) -> Iterator[LedgerEntry]:
-        """Yields the newest entry of each item beyond a position, by position, read in pages."""
-        if not self._control.exists():
+    def newest(self, feed: str, since_epoch: int, after: str, patiently: Patiently) -> Iterator[LedgerEntry]:
+        """Yields the newest entry of each item beyond a position, by position. Each page of them is read patiently."""
+        if not patiently(self._control.exists):
             return
-        while page := self._page(feed, since_epoch, after):
+        while page := patiently(partial(self._page, feed, since_epoch, after)):
             for entry in page:
                 if entry.position != after:
                     yield entry

@@ -162,12 +162,23 @@ class LoadFailed(CannotLoad):
     """The warehouse refused a statement."""
 
 
+class ValueRefused(CannotLoad):
+    """A value cannot be stored in its column; found before the transaction. It names table, column and row."""
+
+
 class ConstraintViolated(LoadFailed):
     """A constraint of a table, such as a key, refused a row."""
 
 
 class Unavailable(WarehouseError, Transient):
-    """The warehouse cannot be opened or reached, or another process holds it for longer than the engine waits."""
+    """The warehouse cannot be opened or reached, or another process holds it for longer than the engine waits.
+
+    `soon`: a repeat within seconds may succeed, so `Warehouse` tries again before it raises the error.
+    """
+
+    def __init__(self, message: str = "", *, soon: bool = False) -> None:
+        super().__init__(message)
+        self.soon = soon
 
 
 class Held(Unavailable):

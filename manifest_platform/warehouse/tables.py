@@ -12,11 +12,12 @@ from datetime import UTC, datetime
 from functools import partial
 
 from manifest_platform.column_names import matched, spelled
+from manifest_platform.column_types import widened
 from manifest_platform.listing import Column, Table
 from manifest_platform.remedies import LAND_ANEW, Action, Remedy
 from manifest_platform.warehouse.columns import Fit, Misfit, Renamed, fit
 from manifest_platform.warehouse.engines.engine import Engine, Staging, Transaction
-from manifest_platform.warehouse.errors import CountMismatch, DuplicateKey, IncompatibleChange, KeyMissing
+from manifest_platform.warehouse.errors import CountMismatch, DuplicateKey, IncompatibleChange, KeyMissing, ValueRefused
 from manifest_platform.warehouse.load import Load
 
 LOAD_TIME = Column("load_tstamp", "timestamp")
@@ -25,6 +26,8 @@ LOAD_TIME = Column("load_tstamp", "timestamp")
 _STAGED, _THERE = '"__mp_staged"', '"__mp_there"'
 _PASSING = re.compile(r".+__mp_(shadow|old)_e\d+_t\d+", re.DOTALL)
 _KEYS_SHOWN = 3
+_SIZED = re.compile(r"string\((\d+)\)")
+_SHOWN = 60
 
 
 @dataclass(frozen=True)
@@ -107,6 +110,7 @@ class Tables:
                 room.renamed += [Renamed(table.name, name, stored) for name, stored in pairs if name != stored]
                 continue
             if have is None:
+                self._refuse_width(table.name, len(wanted))
                 room.changes.append(partial(self._engine.execute, self.creation(table.name, wanted, table)))
                 pairs = self.spelled({}, wanted).items()
                 room.renamed += [Renamed(table.name, name, stored) for name, stored in pairs if name != stored]
@@ -138,7 +142,19 @@ class Tables:
             self.forget()
 
     def _fit(self, name: str, wanted: Mapping[str, str], beside: bool = False, key: Sequence[str] = ()) -> Fit:
-        return fit(self.columns_of(name) or {}, wanted, self._alike, beside, key, self._engine.stored_name)
+        have = self.columns_of(name) or {}
+        found = fit(have, wanted, self._alike, beside, key, self._engine.stored_name)
+        self._refuse_width(name, len(have) + len(found.added))
+        return found
+
+    def _refuse_width(self, name: str, columns: int) -> None:
+        most = self._engine.most_columns
+        if most is not None and columns > most:
+            raise IncompatibleChange(
+                f"table {self.schema}.{name} would have {columns:,} columns, and the warehouse holds {most:,} in a table. "
+                "Nothing was changed. Shred the item with fewer columns, or load it into another warehouse",
+                Remedy(Action.RESHRED),
+            )
 
     def _alike(self, one: str, other: str) -> bool:
         return self._engine.sql_type(one) == self._engine.sql_type(other)
@@ -206,6 +222,28 @@ class Tables:
         if keys != rows and table.mode != "delete":
             self._refuse_contradictions(table, staging, load)
         return Staged(table, staging, int(rows), keys)
+
+    def refuse_long_texts(self, table: Table, staging: Staging) -> None:
+        """Raises ValueRefused if a staged text is longer than its column. Sends no query unless a column has a length."""
+        if not self._engine.measures_texts:
+            return
+        target = table.target if table.mode == "delete" else table.name
+        have = self.columns_of(target or "") or {}
+        for column in table.columns:
+            stored = matched(have, self._engine.stored_name(column.name))
+            sized = _SIZED.fullmatch(have[stored]) if stored else None
+            if not stored or not sized or widened(column.type, have[stored]) == have[stored]:
+                continue
+            name = self._engine.quote(column.name)
+            [(rows, example)] = self._engine.execute(
+                f"SELECT count(*), min({name}) FROM {staging.sql} WHERE char_length({name}) > {sized[1]}",  # noqa: S608
+                staging.parameters,
+            )
+            if rows:
+                raise ValueRefused(
+                    f"table {self.schema}.{target}, column {stored} holds {sized[1]} characters, and {rows:,} rows have more, "
+                    f"such as {example[:_SHOWN]!r}. Nothing was loaded. Make the column longer, then resolve the item"
+                )
 
     def _refuse_contradictions(self, table: Table, staging: Staging, load: Load) -> None:
         key, columns = self.names(table.key), self.names([column.name for column in table.columns])

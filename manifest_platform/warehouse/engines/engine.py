@@ -117,6 +117,10 @@ class Engine(ABC):
     """True if a snapshot's tables replace the old tables by renaming; False if the rows are replaced in the transaction."""
     longest_name: ClassVar[int | None] = None
     """Most bytes of a table's or column's name; None for no limit. `quote` shortens longer names."""
+    measures_texts: ClassVar[bool] = False
+    """True if only people give a text column a length: staged texts are measured for such columns."""
+    most_columns: ClassVar[int | None] = None
+    """Most columns of a table; None for no limit."""
 
     @abstractmethod
     def execute(self, sql: str, parameters: Sequence[Any] = ()) -> list[tuple[Any, ...]]:

@@ -8,15 +8,23 @@ from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
-from urllib.parse import parse_qsl, urlsplit
+from urllib.parse import parse_qsl, unquote, urlsplit
 
 from manifest_platform.listing import Table
-from manifest_platform.warehouse.engines.engine import Engine, JsonEntries, Staging
+from manifest_platform.warehouse.engines.engine import CONTROL_SCHEMA, Engine, JsonEntries, Staging
 from manifest_platform.warehouse.engines.marks import translated as with_marks
 from manifest_platform.warehouse.engines.postgresql import staging as copying
 from manifest_platform.warehouse.engines.postgresql.catalog import ATTACHED, COLUMNS
 from manifest_platform.warehouse.engines.postgresql.errors import translated
-from manifest_platform.warehouse.errors import Conflict, ConstraintViolated, WarehouseError
+from manifest_platform.warehouse.engines.postgresql.rows import HEADER, TRAILER, encoded
+from manifest_platform.warehouse.errors import (
+    Conflict,
+    ConstraintViolated,
+    IncompatibleChange,
+    LoadFailed,
+    Unavailable,
+    WarehouseError,
+)
 
 if TYPE_CHECKING:
     import psycopg
@@ -32,6 +40,8 @@ _SQL_TYPES = {
     "string": "text",
 }
 _LOGICAL_TYPES = {sql: logical for logical, sql in _SQL_TYPES.items()} | {"character varying": "string", "text": "string"}
+_ALTER_WAITS_MILLISECONDS = 200
+_LOCKED = "55P03"
 _EXPLAINS = re.compile(r"\s*(EXPLAIN|SHOW)\b", re.IGNORECASE)
 
 
@@ -43,6 +53,17 @@ class Address:
     place: str
     password: Callable[[], str | None]
     statement_timeout_seconds: float | None = None
+    removes_nul: bool = False
+
+    @property
+    def database(self) -> str:
+        """The name of the database."""
+        return unquote(urlsplit(self.url).path.strip("/"))
+
+    @property
+    def user(self) -> str:
+        """The role that connects; empty if the URL leaves it open."""
+        return unquote(urlsplit(self.url).username or "")
 
 
 class PostgreSQL(Engine):
@@ -53,6 +74,8 @@ class PostgreSQL(Engine):
     """
 
     longest_name: ClassVar[int | None] = 63
+    measures_texts: ClassVar[bool] = True
+    most_columns: ClassVar[int | None] = 1_600
     swaps_names: ClassVar[bool] = False
 
     def __init__(self, address: Address, patience: float = Engine.patience, read_only: bool = False) -> None:
@@ -70,9 +93,32 @@ class PostgreSQL(Engine):
 
     def _run(self, sql: str, parameters: Sequence[Any]) -> psycopg.Cursor[Any]:
         cursor = self.connection().cursor()
-        with self._errors(sql):
+        with self._errors(sql), self._briefly_locked(sql):
             cursor.execute(with_marks(sql, "dollar").encode(), list(parameters) or None)
         return cursor
+
+    @contextmanager
+    def _briefly_locked(self, sql: str) -> Generator[None]:
+        """Lets a statement that alters a table wait for its readers only for a moment, because new readers wait behind it."""
+        if not sql.startswith("ALTER TABLE") or self._in_transaction:
+            yield
+            return
+        self.connection().execute(f"SET lock_timeout = {_ALTER_WAITS_MILLISECONDS}".encode())
+        try:
+            yield
+        finally:
+            if self._connection is not None and not self._connection.closed:
+                self._connection.execute(self._lock_timeout)
+
+    @property
+    def _in_transaction(self) -> bool:
+        import psycopg
+
+        return self.connection().info.transaction_status is not psycopg.pq.TransactionStatus.IDLE
+
+    @property
+    def _lock_timeout(self) -> bytes:
+        return f"SET lock_timeout = {max(1, round(self.patience * 1000))}".encode()
 
     @contextmanager
     def _errors(self, sql: str) -> Generator[None]:
@@ -82,9 +128,11 @@ class PostgreSQL(Engine):
         try:
             yield
         except psycopg.Error as error:
-            found = translated(error, self.address.place, sql)
+            found = translated(error, self.address.place, sql, self.address.user)
             if self._connection is not None and self._connection.closed:
                 self.close()
+            if error.sqlstate == _LOCKED and sql.startswith("ALTER TABLE"):
+                found = Unavailable(str(found), soon=True)
             raise found from error
 
     def query(self, sql: str, schema: str | None = None, most: int | None = None) -> tuple[list[str], list[tuple[Any, ...]]]:
@@ -181,8 +229,20 @@ class PostgreSQL(Engine):
             super().create_schema(schema)
 
     def widen(self, table: str, column: str, sql_type: str) -> None:
-        """Gives a column a wider type."""
-        self.execute(f"ALTER TABLE {table} ALTER COLUMN {column} TYPE {sql_type}")
+        """Gives a column a wider type. Raises IncompatibleChange if something that people added depends on the column."""
+        import psycopg
+
+        try:
+            self.execute(f"ALTER TABLE {table} ALTER COLUMN {column} TYPE {sql_type}")
+        except LoadFailed as error:
+            cause = error.__cause__
+            if not isinstance(cause, psycopg.errors.FeatureNotSupported):
+                raise
+            raise IncompatibleChange(
+                f"table {table}, column {column} must become {sql_type}, but PostgreSQL refuses it: "
+                f"{cause.diag.message_primary}: {cause.diag.message_detail}. Nothing was changed. Drop what depends on it, "
+                "resolve the item, and create it again after the load"
+            ) from error
 
     def attached(self, schema: str) -> dict[str, list[str]]:
         """Returns indexes, constraints, views, grants, comments, defaults, triggers and policies of a schema's tables."""
@@ -195,6 +255,14 @@ class PostgreSQL(Engine):
         """Returns the entries of the JSON object in a text column."""
         return JsonEntries(f"json_each_text(CAST({column} AS json)) AS entry", "entry.key", "entry.value")
 
+    def grants(self, schemas: Sequence[str], role: str) -> list[str]:
+        """Returns the statements for an administrator. The role then owns the tables that it creates in the schemas."""
+        database, to = self.quote(self.address.database), self.quote(role)
+        statements = [f"GRANT CONNECT, TEMPORARY ON DATABASE {database} TO {to}"]
+        for schema in (CONTROL_SCHEMA, *schemas):
+            statements += [self.schema_creation(schema), f"GRANT USAGE, CREATE ON SCHEMA {self.qualified(schema)} TO {to}"]
+        return statements
+
     def stage(self, table: Table, uris: list[str]) -> Staging:
         """Copies the rows of the objects to a temporary table of this session, batch by batch."""
         name = f'pg_temp."mp_{uuid.uuid4().hex}"'
@@ -202,14 +270,28 @@ class PostgreSQL(Engine):
         self.execute(f"CREATE TEMPORARY TABLE {name.removeprefix('pg_temp.')} ({columns})")
         staging = Staging(name)
         try:
-            copy = f"COPY {name} FROM STDIN (FORMAT csv)"
-            with self._errors(copy), self.connection().cursor().copy(copy.encode()) as into:
-                for batch in copying.batches(table, uris):
-                    into.write(copying.as_csv(batch))
+            self._copy(name, copying.Rows(table, uris, self.address.removes_nul))
         except BaseException:
             self.unstage(staging)
             raise
         return staging
+
+    def _copy(self, table: str, rows: copying.Rows) -> None:
+        """Sends rows to a table, a batch at a time, so that any number of rows needs the memory of one batch."""
+        import psycopg
+
+        statement = f"COPY {table} FROM STDIN (FORMAT binary)"
+        with self._errors(statement):
+            try:
+                with self.connection().cursor().copy(statement.encode()) as into:
+                    into.write(HEADER)
+                    for batch in rows.batches():
+                        into.write(encoded(batch))
+                    into.write(TRAILER)
+            except (psycopg.DataError, psycopg.OperationalError) as error:
+                if refused := rows.refused(error):
+                    raise refused from error
+                raise
 
     def unstage(self, staging: Staging) -> None:
         """Drops the temporary table, if the session that has it still exists."""
@@ -231,7 +313,7 @@ class PostgreSQL(Engine):
         connection.prepare_threshold = None
         connection.cursor_factory = psycopg.RawCursor
         with self._errors("SET"):
-            connection.execute(f"SET lock_timeout = {max(1, round(self.patience * 1000))}".encode())
+            connection.execute(self._lock_timeout)
             connection.execute(b"SET TimeZone = 'UTC'")
             if self.read_only:
                 connection.execute(b"SET default_transaction_read_only = on")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING
 
 from manifest_platform.warehouse.errors import Conflict, ConstraintViolated, LoadFailed, Unavailable, WarehouseError
@@ -22,7 +23,6 @@ _CONFLICTS = {
 _ADVICE = {
     "28": "Check the user, the password and the server's pg_hba.conf",
     "3D000": "Create the database, or correct the URL",
-    "42501": "Give the role of the URL this privilege, or let it own the object",
     "53100": "The server's disk is full: make room",
     "53200": "The server is out of memory",
     "53300": "The server has no free connection: end others, or raise max_connections",
@@ -34,24 +34,58 @@ _ADVICE = {
 """Advice for errors that are no item's fault, by code or its beginning."""
 
 _OUTAGES = ("08", "28", "3D000", "42501", "53", "55P03", "57", "58", "25006", "XX")
+_SOON = ("08", "53300", "57P")
+"""Outages that may pass within seconds."""
+_PRIVATE = '"mp_'
+"""The beginning of the names of staged rows. If they are gone, their session is gone."""
+
+_NO_LOGIN = ("authentication", "pg_hba.conf", 'role "', 'database "', "certificate", "SSL", "permission denied")
+"""Parts of messages about a connection that no repeat makes possible. They have no code."""
+
+_DENIED = re.compile(
+    r"permission denied for (?P<kind>schema|database|table|view|sequence) (?P<name>\S+)"
+    r"|must be (?P<owner>owner) of \S+ (?P<owned>\S+)"
+    r"|permission denied to create temporary tables in database \"(?P<temporary>[^\"]+)\""
+)
 
 
-def translated(error: psycopg.Error, place: str, sql: str) -> WarehouseError:
-    """Returns the error of the contract for one of PostgreSQL's. `place`: the database, for people."""
+def translated(error: psycopg.Error, place: str, sql: str, role: str = "") -> WarehouseError:
+    """Returns the error of the contract for one of PostgreSQL's. `place`: the database, for people. `role`: the user."""
     import psycopg
 
     code = error.sqlstate or ""
     said = f"{place}: {_said(error)}"
     if not code:
-        kind = Unavailable if isinstance(error, psycopg.OperationalError | psycopg.InterfaceError) else LoadFailed
-        return kind(f"{said}. Nothing was changed. Check that the server runs and can be reached, then try again")
+        if not isinstance(error, psycopg.OperationalError | psycopg.InterfaceError):
+            return LoadFailed(said)
+        soon = not any(words in said for words in _NO_LOGIN)
+        advice = "Check that the server runs and can be reached" if soon else _ADVICE["28"]
+        return Unavailable(f"{said}. Nothing was changed. {advice}, and try again", soon=soon)
     if code in _CONFLICTS or _is_race(error, code):
         return Conflict(said)
+    if code == "42P01" and _PRIVATE in sql:
+        return Unavailable(f"{said}: the connection was lost, and the staged rows with it", soon=True)
+    if code == "42501":
+        return Unavailable(f"{said}. Nothing was changed. {_granting(error, role)}, then try again")
     if code.startswith(_OUTAGES):
         advice = _ADVICE.get(code) or _ADVICE.get(code[:3]) or _ADVICE.get(code[:2]) or "Fix the cause"
-        return Unavailable(f"{said}. Nothing was changed. {advice}, and try again")
+        return Unavailable(f"{said}. Nothing was changed. {advice}, and try again", soon=code.startswith(_SOON))
     kind = ConstraintViolated if code.startswith("23") else LoadFailed
     return kind(f"{said}\nin the statement: {sql.strip().splitlines()[0] if sql.strip() else ''}")
+
+
+def _granting(error: psycopg.Error, role: str) -> str:
+    """Returns the statement that gives the privilege that an error misses."""
+    to = f'TO "{role}"' if role else "to the user"
+    found = _DENIED.search(error.diag.message_primary or "")
+    if not found:
+        return f"Grant this privilege {to}"
+    if found["owner"]:
+        return f"Run ALTER TABLE {found['owned']} OWNER {to}, or make the user a member of the owner"
+    if found["temporary"] or found["kind"] == "database":
+        return f'Run GRANT CONNECT, CREATE, TEMPORARY ON DATABASE "{found["temporary"] or found["name"]}" {to}'
+    rights = "USAGE, CREATE ON SCHEMA" if found["kind"] == "schema" else "SELECT, INSERT, UPDATE, DELETE ON TABLE"
+    return f'Run GRANT {rights} "{found["name"]}" {to}'
 
 
 def _is_race(error: psycopg.Error, code: str) -> bool:

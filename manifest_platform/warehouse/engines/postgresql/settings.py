@@ -44,6 +44,11 @@ class PostgreSQLSettings(EngineSettings):
         None, gt=0, description="how long a statement may run. A load whose statement runs longer is tried again later"
     )
 
+    null_characters: Literal["refuse", "remove"] = Field(
+        "refuse",
+        description="what becomes of the character NUL in a text, which PostgreSQL cannot store. An item with one fails",
+    )
+
     @property
     def place(self) -> str:
         """The server and its database."""
@@ -59,5 +64,11 @@ class PostgreSQLSettings(EngineSettings):
 
     def open(self, *, read_only: bool = False, patience: float | None = None) -> PostgreSQL:
         """Returns the engine for the database. The password is read when it connects."""
-        address = Address(self.url, self.place, lambda: masking.secret(self.password_variable), self.statement_timeout_seconds)
+        address = Address(
+            self.url,
+            self.place,
+            lambda: masking.secret(self.password_variable),
+            self.statement_timeout_seconds,
+            removes_nul=self.null_characters == "remove",
+        )
         return PostgreSQL(address, PostgreSQL.patience if patience is None else patience, read_only)
