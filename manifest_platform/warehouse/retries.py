@@ -51,7 +51,7 @@ def patiently(attempt: Callable[[], _T], patience: float, between: Callable[[], 
             f"another transaction was in the way for {patience:g} s: {error}. Try again when it has ended"
         ) from error
     except Unavailable as error:
-        error.soon = error.soon and not cut  # an attempt around this one does not wait once more
+        error.soon = error.soon and not cut  # the attempt around it does not wait again
         raise
 
 

@@ -69,7 +69,7 @@ def postgres(postgres_server: Postgres) -> str:
 
 @pytest.fixture(scope="session")
 def _database_of_process(postgres_server: Postgres) -> str:
-    """The name of a database of this process, which is emptied after each test: that takes less than a new one."""
+    """The name of a database of this process, which is emptied after each test: that takes less time."""
     import psycopg
 
     name = f"warehouse_{uuid.uuid4().hex[:12]}"

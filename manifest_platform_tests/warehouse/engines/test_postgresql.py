@@ -129,15 +129,15 @@ def test_the_password_comes_from_its_variable_and_is_masked(monkeypatch: pytest.
 
 def test_decimals_of_every_size_keep_their_digits(shop: Warehouse, engine: PostgreSQL, tmp_path: Path) -> None:
     for precision, scale in ((1, 0), (4, 4), (5, 1), (9, 2), (18, 6), (19, 3), (37, 2), (38, 0), (38, 10), (38, 38), (38, 37)):
-        largest = Decimal(10**precision - 1).scaleb(-scale, _EXACT)
-        smallest, zero = Decimal(1).scaleb(-scale, _EXACT), Decimal(0).scaleb(-scale, _EXACT)
-        texts = [f"{value:f}" for value in (largest, -largest, smallest, zero)]
+        unscaled = [10**precision - 1, 1 - 10**precision, 1, 0, 10_000 % 10**precision]
+        words = pa.py_buffer(b"".join(number.to_bytes(16, "little", signed=True) for number in unscaled))
+        values = pa.Array.from_buffers(pa.decimal128(precision, scale), len(unscaled), [None, words])
         path = tmp_path / f"{precision}-{scale}.parquet"
-        pa.parquet.write_table(pa.table({"v": pa.array([*texts, None]).cast(pa.decimal128(precision, scale))}), path)
+        pa.parquet.write_table(pa.table({"v": values}), path)
         table = Table(f"d{precision}_{scale}", (Column("v", f"decimal({precision},{scale})"),))
         found = ShreddedObject(table.name, "2024-05-01", storage.as_uri(path), 5, path.stat().st_size)
         shop.apply(load(Listing(f"{precision:02}-{scale:02}", "1", 5, 5, 0, (table,), (found,))))
-        assert {None if row[0] is None else f"{row[0]:f}" for row in rows_of(engine, table)} == {*texts, None}
+        assert {row[0] for row in rows_of(engine, table)} == {Decimal(number).scaleb(-scale, _EXACT) for number in unscaled}
 
 
 def test_positions_have_the_binary_collation(shop: Warehouse, beside: psycopg.Connection[Any]) -> None:
@@ -315,7 +315,7 @@ def test_a_table_that_was_altered_by_hand_loads_on_or_says_why_not(
 def test_no_reader_is_blocked_by_a_load_and_each_sees_one_state(
     shop: Warehouse, engine: PostgreSQL, database: str, tmp_path: Path
 ) -> None:
-    """A reader has a transaction and a cursor open during an append and changes."""
+    """A reader has a transaction and a cursor open during an append, changes and a snapshot."""
     shop.apply(window(tmp_path, "1", products(a="1", b="1"), (SITE, [{"id": "s"}])))
     shop.apply(day(tmp_path, "1", "x"))
     with closing(psycopg.connect(database)) as reader:
@@ -326,12 +326,13 @@ def test_no_reader_is_blocked_by_a_load_and_each_sees_one_state(
         for wanted in (
             day(tmp_path, "2", "y"),
             window(tmp_path, "2", products(a="2"), gone(PRODUCT, "b")),
+            snapshot(tmp_path, "2", products(z="9")),
         ):
             assert isinstance(shop.apply(wanted), Applied)
             assert reader.execute("SELECT name__v FROM shop.product__v ORDER BY id").fetchall() == [("1",), ("1",)]
         assert cursor.fetchall() == [("b",)]
         reader.commit()
-        assert reader.execute("SELECT id, name__v FROM shop.product__v").fetchall() == [("a", "2")]
+        assert reader.execute("SELECT id, name__v FROM shop.product__v").fetchall() == [("z", "9")]
 
 
 def test_a_new_column_waits_for_a_reader_without_keeping_others_out(
