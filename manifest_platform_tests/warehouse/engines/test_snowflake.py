@@ -475,16 +475,17 @@ def test_grants_are_the_least_that_loading_needs(engine: Snowflake) -> None:
     assert engine.grants(["shop"], "loader") == [
         'CREATE ROLE IF NOT EXISTS "LOADER"',
         'GRANT ROLE "LOADER" TO USER "LOADER"',
-        'GRANT USAGE ON WAREHOUSE "LOADING" TO ROLE "LOADER"',
-        'GRANT MONITOR ON WAREHOUSE "LOADING" TO ROLE "LOADER"',
-        'GRANT USAGE ON DATABASE "ANALYTICS" TO ROLE "LOADER"',
-        'GRANT CREATE SCHEMA ON DATABASE "ANALYTICS" TO ROLE "LOADER"',
-        '-- only if schema "ANALYTICS"."SHOP" exists and belongs to another role:',
+        'GRANT USAGE, MONITOR ON WAREHOUSE "LOADING" TO ROLE "LOADER"',
+        'GRANT USAGE, CREATE SCHEMA ON DATABASE "ANALYTICS" TO ROLE "LOADER"',
+        'CREATE SCHEMA IF NOT EXISTS "ANALYTICS"."SHOP"',
         'GRANT USAGE, MONITOR, CREATE TABLE ON SCHEMA "ANALYTICS"."SHOP" TO ROLE "LOADER"',
-        'GRANT USAGE ON DATABASE "ANALYTICS" TO ROLE "LOADER"',
+        'CREATE SCHEMA IF NOT EXISTS "ANALYTICS"."MANIFEST_PLATFORM_STAGING"',
+        'GRANT USAGE, MONITOR, CREATE TABLE ON SCHEMA "ANALYTICS"."MANIFEST_PLATFORM_STAGING" TO ROLE "LOADER"',
         'GRANT USAGE ON SCHEMA "ANALYTICS"."PUBLIC" TO ROLE "LOADER"',
         'GRANT USAGE ON STAGE "ANALYTICS"."PUBLIC"."SHREDDED" TO ROLE "LOADER"',
     ]
+    elsewhere = settings_of(stage="lake.PUBLIC.SHREDDED").open()
+    assert 'GRANT USAGE ON DATABASE "LAKE" TO ROLE "LOADER"' in elsewhere.grants(["shop"], "loader")
     by_integration = settings_of(stage=None, storage_integration="S3_READER").open()
     assert by_integration.grants([], "loader")[-1] == 'GRANT USAGE ON INTEGRATION "S3_READER" TO ROLE "LOADER"'
 
