@@ -52,7 +52,7 @@ COMMANDS = {
     ),
     "config": Known("config", "Shows, checks and documents the configuration."),
     "schema": Known("schema", "Prints the JSON Schema of a command's answer with --json."),
-    "warehouse": Known("warehouse", "Continues with a warehouse that was restored from a backup or replaced."),
+    "warehouse": Known("warehouse", "Checks a warehouse, or continues after it was restored or replaced."),
     "store": Known("store", "Creates, checks or upgrades the manifest's store."),
     "dump": Known("dump", "Writes the whole manifest of a dataset to stdout."),
     "import": Known("dump", "Imports a dump into the configured store."),

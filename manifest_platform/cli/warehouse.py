@@ -1,24 +1,27 @@
-"""`warehouse`: continues after a warehouse was restored from a backup or replaced."""
+"""`warehouse`: checks a warehouse, and continues after it was restored from a backup or replaced."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import asdict
 from typing import Annotated
 
 import typer
 
 from manifest_platform import spark
-from manifest_platform.cli.app import Reason, Recording, as_json, examples, group
-from manifest_platform.cli.context import Target, only_target, open_pipeline, operator
+from manifest_platform.cli.app import Command, Reason, Recording, as_json, examples, group
+from manifest_platform.cli.context import Target, chosen_dataset, configuration, only_target, open_pipeline, operator
 from manifest_platform.cli.exits import Exit
-from manifest_platform.cli.output import print_json, say, some
+from manifest_platform.cli.output import print_json, say, some, wrapped
 from manifest_platform.cli.remedies import typed
 from manifest_platform.cli.signals import ending_well
 from manifest_platform.operations.reconcile import Reconciled, accept, reconcile, would_reconcile
+from manifest_platform.operations.warehouse_check import check, grants
 from manifest_platform.pipeline.full import LATEST, Begun, begin
 from manifest_platform.remedies import Action, Remedy
+from manifest_platform.warehouse.probes import Result
 
-warehouse = group("warehouse", "Continues with a warehouse that was restored from a backup or replaced.")
+warehouse = group("warehouse", "Checks a warehouse, or continues after it was restored or replaced.")
 
 
 @warehouse.command(
@@ -61,6 +64,56 @@ def reconcile_(
     if not found:
         return Exit.NOTHING
     return Exit.BLOCKED if lost and not begun else Exit.DONE
+
+
+@warehouse.command("check", cls=Command, epilog=examples("warehouse check", "warehouse check --target reports --json"))
+def check_(context: typer.Context, target: Target = None) -> int:
+    """Tries everything that loads need of the warehouse, in a schema of its own that it drops.
+
+    That is: the connection, privileges, the way of an object from the storage into a table, transactions, two sessions at
+    once, a full load under an open reader, the clock, long names. None of your tables is changed. Exit code 1 if a probe
+    failed.
+    """
+    settings, chosen = configuration(context), only_target(context, target)
+    dataset = settings.dataset(chosen_dataset(context))
+    found = []
+    with ending_well("its schema is dropped; run it again"):
+        for one in check(settings, dataset, chosen):
+            found.append(one)
+            if not as_json(context):
+                say(wrapped(f"{one.probe:<16}{one.result:<9}{one.seconds:5.1f} s  {one.note}", "", " " * 34))
+                for statement in one.helps:
+                    say(f"    this helps: {statement};")
+    is_failed = any(one.result is Result.FAILED for one in found)
+    if as_json(context):
+        print_json(
+            {"target": chosen, "place": settings.engine_of(dataset, chosen).place, "probes": [asdict(one) for one in found]}
+        )
+    else:
+        say("something that loads need is missing" if is_failed else "loads find everything that they need")
+    return Exit.FAILED if is_failed else Exit.DONE
+
+
+@warehouse.command("grants", cls=Command, epilog=examples("warehouse grants --role loader"))
+def grants_(
+    context: typer.Context,
+    role: Annotated[str, typer.Option(metavar="NAME", help="The role or user that loads.")],
+    target: Target = None,
+) -> int:
+    """Prints the statements that give a role what loads need, and no more. An administrator runs them.
+
+    Exit code 4 if the warehouse has no roles.
+    """
+    settings, chosen = configuration(context), only_target(context, target)
+    statements = grants(settings, settings.dataset(chosen_dataset(context)), chosen, role)
+    if as_json(context):
+        print_json({"target": chosen, "role": role, "statements": statements})
+    else:
+        for one in statements:
+            say(one if one.startswith("--") else f"{one};")
+        if not statements:
+            say("this warehouse has no roles: who may write its file, may load")
+    return Exit.DONE if statements else Exit.NOTHING
 
 
 @warehouse.command("accept", cls=Recording)

@@ -109,6 +109,14 @@ class Fence:
                 raise NewerControlTables(f"the fence of dataset {self._dataset} in the warehouse", version, release or "")
         return {feed: version for feed, version, _ in found}
 
+    def may_be_written(self) -> bool:
+        """Checks that this release and role may write the table; False if there is none. Raises NewerControlTables."""
+        if not self._control.exists():
+            return False
+        self._forms()
+        self._control.try_writing()
+        return True
+
     def held(self, feed: str) -> Held | None:
         """Returns the values of a feed's row; None without a row."""
         found = self._engine.execute(

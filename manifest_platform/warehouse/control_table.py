@@ -49,6 +49,12 @@ class ControlTable:
         key = f", PRIMARY KEY ({', '.join(map(self._engine.quote, self._key))})" if self._key else ""
         self._engine.execute(f"CREATE TABLE IF NOT EXISTS {self.qualified} ({definitions}{key})")
 
+    def try_writing(self) -> None:
+        """Runs statements that write no row, to find out if the connection's role may write the table."""
+        first = self._engine.quote(next(iter(self._columns)))
+        self._engine.write(f"UPDATE {self.qualified} SET {first} = {first} WHERE 1 = 0")  # noqa: S608
+        self._engine.write(f"INSERT INTO {self.qualified} SELECT * FROM {self.qualified} WHERE 1 = 0")  # noqa: S608
+
     def add_columns(self, *names: str) -> None:
         """Adds those of these columns that the table of an older release lacks."""
         there = self.columns() or {}

@@ -93,6 +93,8 @@ LINES: dict[str, list[list[str]]] = {
     "init": [[HOSTILE, "--yes", "--landing", HOSTILE], ["--yes", "--landing", "landing", "--dataset", HOSTILE]],
     "warehouse reconcile": [["--dry-run"]],
     "warehouse accept": [["--reason", HOSTILE]],
+    "warehouse check": [[], ["--target", HOSTILE]],
+    "warehouse grants": [["--role", HOSTILE]],
     "store create": [[]],
     "store check": [[]],
     "store upgrade": [["--dry-run"]],

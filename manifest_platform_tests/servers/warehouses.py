@@ -65,8 +65,12 @@ class Place(ABC):
 
 def opened(settings: dict[str, Any], patience: float | None = None, *, read_only: bool = False) -> Engine:
     """Returns an engine for the value of `warehouse` in a configuration."""
-    model = cast(type[EngineSettings], plugins.load(plugins.ENGINES, settings["kind"]))
-    return model.model_validate(settings).open(read_only=read_only, patience=patience)
+    return settings_of(settings).open(read_only=read_only, patience=patience)
+
+
+def settings_of(settings: dict[str, Any]) -> EngineSettings:
+    """Returns the typed settings for the value of `warehouse` in a configuration."""
+    return cast(type[EngineSettings], plugins.load(plugins.ENGINES, settings["kind"])).model_validate(settings)
 
 
 class FilePlace(Place):

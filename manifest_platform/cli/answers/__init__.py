@@ -86,6 +86,8 @@ ANSWERS: dict[str, Any] = {
     "config reference": looks.Page,
     "warehouse reconcile": work.WarehouseReconciled,
     "warehouse accept": work.WarehouseAccepted,
+    "warehouse check": work.WarehouseChecked,
+    "warehouse grants": work.WarehouseGrants,
     "store create": looks.Setup,
     "store check": looks.Setup,
     "store upgrade": work.Upgraded,

@@ -449,6 +449,32 @@ class WarehouseAccepted(TypedDict):
     feeds: list[Reconciled]
 
 
+class WarehouseProbe(TypedDict):
+    """A probe of a warehouse. `note`: what was found, or the error. `helps`: statements that help, for a failure."""
+
+    probe: str
+    result: Literal["ok", "failed", "skipped"]
+    seconds: float
+    note: str
+    helps: list[str]
+
+
+class WarehouseChecked(TypedDict):
+    """The probes of a target's warehouse, in their order. `place`: where the warehouse is."""
+
+    target: str
+    place: str
+    probes: list[WarehouseProbe]
+
+
+class WarehouseGrants(TypedDict):
+    """The statements that give a role what loads need; empty if the warehouse has no roles."""
+
+    target: str
+    role: str
+    statements: list[str]
+
+
 class Form(TypedDict):
     """The version of stored rows, and the release that wrote it."""
 

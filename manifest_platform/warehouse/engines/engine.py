@@ -13,6 +13,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Generator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from enum import StrEnum
 from typing import Annotated, Any, ClassVar
 
 from manifest_platform import plugins
@@ -98,6 +99,15 @@ class JsonEntries:
     item: str
     key: str
     value: str
+
+
+class Need(StrEnum):
+    """Needs of a load that a role may lack."""
+
+    CONNECT = "connect"
+    CONTROL_TABLES = "control tables"
+    CREATE_SCHEMA = "create schema"
+    STAGE = "stage"
 
 
 class Engine(ABC):
@@ -249,6 +259,14 @@ class Engine(ABC):
     def grants(self, schemas: Sequence[str], role: str) -> list[str]:
         """Returns the statements that give a role the least privileges for datasets in these schemas; empty without roles."""
         return []
+
+    def grant_for(self, need: Need) -> list[str]:
+        """Returns the statements that give the role of this connection what it lacks; empty if the error itself says it."""
+        return []
+
+    def facts(self) -> dict[str, str]:
+        """Returns facts about the connection for people, by name: the server's version, the role, how it is encrypted."""
+        return {}
 
     def working_on(self, dataset: str, item: str, attempt: str) -> None:  # noqa: B027
         """Tells what the next statements are for, which an engine may show in its history of queries. Sends nothing."""

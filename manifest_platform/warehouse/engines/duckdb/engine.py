@@ -141,6 +141,10 @@ class DuckDB(Engine):
             self.connection()
         return ".".join(self.quote(part) for part in (self._catalog, schema, table) if part is not None)
 
+    def facts(self) -> dict[str, str]:
+        """Returns DuckDB's version."""
+        return {"version": self.execute("SELECT version()")[0][0]}
+
     def exists(self) -> bool:
         """True if the file exists; connecting would create it."""
         return self.path.exists()

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from urllib.parse import parse_qsl, unquote, urlsplit
 
 from manifest_platform.listing import Table
-from manifest_platform.warehouse.engines.engine import CONTROL_SCHEMA, Engine, JsonEntries, Staging
+from manifest_platform.warehouse.engines.engine import CONTROL_SCHEMA, Engine, JsonEntries, Need, Staging
 from manifest_platform.warehouse.engines.marks import translated as with_marks
 from manifest_platform.warehouse.engines.postgresql import staging as copying
 from manifest_platform.warehouse.engines.postgresql.catalog import ATTACHED, COLUMNS
@@ -259,9 +259,31 @@ class PostgreSQL(Engine):
         """Returns the statements for an administrator. The role then owns the tables that it creates in the schemas."""
         database, to = self.quote(self.address.database), self.quote(role)
         statements = [f"GRANT CONNECT, TEMPORARY ON DATABASE {database} TO {to}"]
-        for schema in (CONTROL_SCHEMA, *schemas):
+        for schema in dict.fromkeys((CONTROL_SCHEMA, *schemas)):
             statements += [self.schema_creation(schema), f"GRANT USAGE, CREATE ON SCHEMA {self.qualified(schema)} TO {to}"]
         return statements
+
+    def grant_for(self, need: Need) -> list[str]:
+        """Returns the statements that give the role of the URL what it lacks."""
+        to, database, control = f"TO {self.quote(self._role)}", self.quote(self.address.database), self.quote(CONTROL_SCHEMA)
+        if need is Need.CONTROL_TABLES:
+            return [
+                f"GRANT USAGE, CREATE ON SCHEMA {control} {to}",
+                f"GRANT SELECT, INSERT, UPDATE, DELETE ON ALL TABLES IN SCHEMA {control} {to}",
+            ]
+        names = {Need.CONNECT: "CONNECT", Need.CREATE_SCHEMA: "CREATE", Need.STAGE: "TEMPORARY"}
+        return [f"GRANT {names[need]} ON DATABASE {database} {to}"]
+
+    def facts(self) -> dict[str, str]:
+        """Returns the server's version, the role, and the encryption of the connection."""
+        [(version, role)] = self.execute("SELECT current_setting('server_version'), current_user")
+        is_encrypted = self.connection().pgconn.ssl_in_use
+        return {"version": version, "role": role, "encryption": "TLS" if is_encrypted else "none"}
+
+    @property
+    def _role(self) -> str:
+        parts = urlsplit(self.address.url)
+        return unquote(parts.username or "") or dict(parse_qsl(parts.query)).get("user", "role")
 
     def stage(self, table: Table, uris: list[str]) -> Staging:
         """Copies the rows of the objects to a temporary table of this session, batch by batch."""
