@@ -128,7 +128,7 @@ def test_the_password_comes_from_its_variable_and_is_masked(monkeypatch: pytest.
 
 
 def test_decimals_of_every_size_keep_their_digits(shop: Warehouse, engine: PostgreSQL, tmp_path: Path) -> None:
-    for precision, scale in ((1, 0), (4, 4), (5, 1), (9, 2), (18, 6), (19, 3), (37, 2), (38, 0), (38, 10), (38, 38), (38, 37)):
+    for precision, scale in ((1, 0), (4, 4), (5, 1), (9, 2), (18, 6), (19, 3), (37, 2), (38, 0), (38, 10), (38, 37), (38, 38)):
         unscaled = [10**precision - 1, 1 - 10**precision, 1, 0, 10_000 % 10**precision]
         words = pa.py_buffer(b"".join(number.to_bytes(16, "little", signed=True) for number in unscaled))
         values = pa.Array.from_buffers(pa.decimal128(precision, scale), len(unscaled), [None, words])

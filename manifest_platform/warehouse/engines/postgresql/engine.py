@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import uuid
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -25,6 +25,7 @@ from manifest_platform.warehouse.errors import (
     Unavailable,
     WarehouseError,
 )
+from manifest_platform.warehouse.names import with_ending
 
 if TYPE_CHECKING:
     import psycopg
@@ -222,6 +223,15 @@ class PostgreSQL(Engine):
         for table, column, sql_type in self.execute(COLUMNS, (self.stored_name(schema),)):
             found.setdefault(table, {})[column] = logical_type(sql_type)
         return found
+
+    def table_creation(self, name: str, columns: Mapping[str, str], table: Table | None) -> str:
+        """Returns the statement that creates a table, with an index of its key: each window deletes rows by their keys."""
+        creation = super().table_creation(name, columns, table)
+        if table is None or not table.key or table.mode == "append":
+            return creation
+        index = self.quote(with_ending(table.name, "__mp_key", self.longest_name))
+        key = ", ".join(map(self.quote, table.key))
+        return f"{creation}; CREATE INDEX IF NOT EXISTS {index} ON {name} ({key})"
 
     def create_schema(self, schema: str) -> None:
         """Creates a schema if absent. The statement alone needs a privilege of the database even if the schema exists."""
