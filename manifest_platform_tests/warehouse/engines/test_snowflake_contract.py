@@ -20,8 +20,8 @@ import pytest
 
 from manifest_platform.listing import Column, Table
 from manifest_platform.testing.engine import EngineContract
-from manifest_platform.testing.loads import SCHEMA, gone, load, rows_of, snapshot, window, written
-from manifest_platform.warehouse.apply import Applied, Warehouse
+from manifest_platform.testing.loads import SCHEMA, SITE, events, gone, load, products, rows_of, snapshot, window, written
+from manifest_platform.warehouse.apply import Applied, Load, Warehouse
 from manifest_platform.warehouse.engines.engine import Engine
 from manifest_platform.warehouse.engines.snowflake.settings import SnowflakeSettings
 from manifest_platform_tests.servers.snowflake import Sessions, settings_of
@@ -162,3 +162,23 @@ def test_a_batch_leaves_the_same_rows_as_its_items(
         assert list(shop.row_counts().values()) == [3]
         engine.close()
     assert contents[0] == contents[1]
+
+
+@pytest.mark.long
+def test_the_statements_of_a_load_are_those_that_the_documentation_counts(
+    snowflake: SnowflakeSettings, snowflake_sessions: Sessions, tmp_path: Path
+) -> None:
+    def sent(wanted: Load) -> int:
+        snowflake_sessions.statements.clear()
+        assert isinstance(shop.apply(wanted), Applied)
+        return len(snowflake_sessions.statements)
+
+    shop = Warehouse(snowflake.open(), SCHEMA)
+    products_, sites = products(a="1"), (SITE, [{"id": "s"}])
+    shop.apply(load(events(tmp_path, "a")))
+    shop.apply(window(tmp_path, "0015", products_, sites))
+    shop.apply(load(events(tmp_path, "b")))  # the first load after another feed's reads the known tables again
+    assert sent(load(events(tmp_path, "c"))) <= 6 + 4
+    assert sent(window(tmp_path, "0030", products_)) <= 7 + 6
+    assert sent(window(tmp_path, "0045", products_, sites)) <= 7 + 2 * 6
+    shop.close()
