@@ -330,6 +330,12 @@ def test_json_columns_are_variants_by_option(recording: Recording) -> None:
 # Transactions
 
 
+def test_rows_are_deleted_by_a_join(engine: Snowflake) -> None:
+    assert engine.deletion('"shop"."t"', '"stage_1" AS "s"', '"s"."id" = "t"."id"') == (
+        'DELETE FROM "shop"."t" USING "stage_1" AS "s" WHERE "s"."id" = "t"."id"'
+    )
+
+
 def test_a_failed_statement_leaves_a_transaction_that_is_rolled_back_explicitly(
     recording: Recording, engine: Snowflake
 ) -> None:
