@@ -19,8 +19,9 @@ from manifest_platform.manifest import Blocked, FailureKind, ItemKey, Standing, 
 from manifest_platform.orchestration.keys import Names
 from manifest_platform.orchestration.remedies import command_of
 from manifest_platform.outward import clean
-from manifest_platform.pipeline import LOAD, SHRED, ItemFailed, Pipeline
+from manifest_platform.pipeline import SHRED, ItemFailed, Pipeline
 from manifest_platform.pipeline.chain import Broken, broken
+from manifest_platform.pipeline.pipeline import loads
 
 BLOCKED_TAG = "manifest_platform/blocked_"
 """Prefix of the tag of a run that reported a feed's block; the feed's name follows."""
@@ -43,13 +44,14 @@ class Block:
     """A feed that is blocked until a person acts.
 
     `words`: the item or warehouse that blocks, the reason and the remedy. `cause`: a short text that is different for each new
-    block. `failed`: the item that failed; None if the block has another reason.
+    block. `failed`: the item that failed; None if the block has another reason. `target`: empty for the first.
     """
 
     feed: str
     words: str
     cause: str
     failed: Failed | None = None
+    target: str = ""
 
     @classmethod
     def of(cls, pipeline: Pipeline, feed: str, verdict: Verdict, refused: Broken | None = None) -> Self | None:
@@ -59,15 +61,17 @@ class Block:
         """
         if refused:
             words = f"Blocked by the warehouse: {refused.reason}. Do: {command_of(refused.remedy, pipeline)}"
-            return cls(feed, words, clean(refused.reason)[:CAUSE_CHARACTERS])
+            return cls(feed, words, clean(refused.reason)[:CAUSE_CHARACTERS], target=pipeline.load.instance or "")
         if not isinstance(verdict, Blocked) or verdict.standing in PASSING:
             return None
         item = verdict.item
         words = f"Blocked by {item.key.name}: {verdict.reason}. Do: {command_of(verdict.remedy, pipeline)}"
         cause = f"{item.key.name} since {verdict.since:%Y-%m-%d %H:%M:%S.%f} UTC"
-        record = item.blocker(pipeline.manifest.serving_epochs(feed))
+        step = pipeline.manifest.step(feed, pipeline.load.key)
+        record = item.blocker(pipeline.manifest.serving_epochs(feed), step.is_blocked_by)
         failed = record is not None and record.state is State.FAILED and record.application.key in (SHRED, pipeline.load.key)
-        return cls(feed, words, cause, Failed(item.key, record.application.key, words) if record and failed else None)
+        blamed = Failed(item.key, record.application.key, words) if record and failed else None
+        return cls(feed, words, cause, blamed, pipeline.load.instance or "")
 
     def was_told(self, instance: dg.DagsterInstance, job: str) -> bool:
         """True if a run of a job has already failed for this block."""
@@ -77,15 +81,17 @@ class Block:
     @property
     def tag(self) -> dict[str, str]:
         """The tag of the run that reports this block."""
-        return {f"{BLOCKED_TAG}{self.feed}": self.cause}
+        return {f"{BLOCKED_TAG}{self.feed}{f'.{self.target}' if self.target else ''}": self.cause}
 
 
 def blocks_of(pipeline: Pipeline, feeds: Iterable[str]) -> Iterator[Block]:
     """Yields the blocks of some feeds."""
-    refused = {one.feed: one for one in broken(pipeline)}
-    for feed in feeds:
-        if block := Block.of(pipeline, feed, pipeline.manifest.next(feed, pipeline.load.key), refused.get(feed)):
-            yield block
+    feeds = list(feeds)
+    for one in pipeline.each_target():
+        refused = {found.feed: found for found in broken(one)}
+        for feed in feeds:
+            if block := Block.of(one, feed, one.manifest.next(feed, one.load.key), refused.get(feed)):
+                yield block
 
 
 def failures_of(pipeline: Pipeline, events: Iterable[ItemFailed]) -> Iterator[Failed]:
@@ -104,7 +110,7 @@ def mark_failed(context: dg.OpExecutionContext, names: Names, failed: Iterable[F
     Dagster shows a partition as failed if a run planned to materialize it and did not. A drain decides by itself what it
     materializes, so the plan is reported here.
     """
-    assets = {SHRED: names.shredded, LOAD: names.warehouse}
+    assets = {SHRED: names.shredded} | {loads(target).key: names.at(target).warehouse for target in names.targets}
     for one in failed:
         planned = AssetMaterializationPlannedData(assets[one.application](one.key.feed), partition=one.key.name)
         event = DagsterEvent.build_asset_materialization_planned_event(context.job_name, str(context.op_handle), planned)

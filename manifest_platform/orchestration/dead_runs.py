@@ -21,6 +21,7 @@ from manifest_platform.orchestration.keys import DATASET_TAG, Names
 from manifest_platform.orchestration.remedies import command_of
 from manifest_platform.orchestration.wiring import Wiring
 from manifest_platform.pipeline import SHRED, Pipeline
+from manifest_platform.pipeline.pipeline import loads
 from manifest_platform.remedies import Action, Remedy
 
 
@@ -110,7 +111,8 @@ def told(pipeline: Pipeline, names: Names, left: list[Left], run: dg.DagsterRun,
     """Yields an observation for each item that a run left, and an observation of a full load that the run was part of."""
     for one in left:
         key = one.item.key
-        assets = {SHRED: names.shredded(key.feed), pipeline.load.key: names.warehouse(key.feed)}
+        loaded = {loads(one).key: names.at(one).warehouse(key.feed) for one in names.targets}
+        assets = {SHRED: names.shredded(key.feed), **loaded}
         shown = {
             "cause": cause,
             "run": run.run_id,

@@ -88,7 +88,7 @@ def _drain_job(wiring: Wiring, drained: Drain) -> dg.JobDefinition:
                     yield metadata.shredded_event(names, event)
                 elif isinstance(event, Loaded):
                     loaded.append(event)
-                    yield metadata.loaded_event(names, event)
+                    yield metadata.loaded_event(names.at(event.target), event)
                 elif isinstance(event, ItemFailed):
                     failed.append(event)
                     context.log.error(f"{event.key.name}: {event.application} failed: {event.failure.message}")
@@ -98,13 +98,16 @@ def _drain_job(wiring: Wiring, drained: Drain) -> dg.JobDefinition:
                     context.log.warning(f"{event.key.name} is shredded again automatically: {event.reason}")
                 else:
                     report = event
-            yield from metadata.table_events(names, loaded, rows_held(pipeline, names, loaded, context.instance))
-            for feed in drained.feeds:
-                yield from evaluated_by_a_drain(pipeline, names, feed, context.instance)
+            for target in names.targets:
+                one, of_target = pipeline.at(target), names.at(target)
+                mine = [event for event in loaded if event.target == target]
+                yield from metadata.table_events(of_target, mine, rows_held(one, of_target, mine, context.instance))
+                for feed in drained.feeds:
+                    yield from evaluated_by_a_drain(one, of_target, feed, context.instance)
             yield from overview_news(pipeline, names, context.instance)
             causes = _told_now(context, pipeline, names, drained.feeds, failed)
         for end in report.ends:
-            context.log.info(f"{end.feed} stopped: {end.stop} {end.reason}")
+            context.log.info(f"{end.feed}{f', {end.target},' if end.target else ''} stopped: {end.stop} {end.reason}")
         shown = metadata.drain_metadata(report, command_of(report.remedy, pipeline) if report.remedy else "")
         causes += [unlisted] if unlisted else []
         causes += [f"{end.stop}: {end.reason}" for end in report.ends if end.stop in ABNORMAL]

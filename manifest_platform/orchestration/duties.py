@@ -60,13 +60,17 @@ def full_pool(dataset: str) -> str:
 
 
 def drain_pool(platform: Config, dataset: str, drained: Drain) -> str:
-    """The pool of a drain: its own, or the shared pool if the warehouse allows only one writer."""
-    return ONE_WRITER if platform.warehouse.one_writer else f"{dataset}_{drained.name}"
+    """The pool of a drain: its own, or the shared pool if one of the targets allows only one writer."""
+    shared = any(platform.engines[target].one_writer for target in platform.targets_of(dataset))
+    return ONE_WRITER if shared else f"{dataset}_{drained.name}"
 
 
-def feed_pool(platform: Config, source: Source, feed: str) -> str:
-    """The pool of the drain that drains a feed."""
-    return drain_pool(platform, source.dataset, next(drained for drained in source.drains if feed in drained.feeds))
+def feed_pool(platform: Config, source: Source, feed: str, target: str | None = None) -> str:
+    """The pool of the drain that drains a feed. `target`: of the runs that load only this target, a pool of its own."""
+    drained = next(drained for drained in source.drains if feed in drained.feeds)
+    if target is None or target == platform.targets_of(source.dataset)[0]:
+        return drain_pool(platform, source.dataset, drained)
+    return ONE_WRITER if platform.engines[target].one_writer else f"{source.dataset}_{drained.name}_{target}"
 
 
 def drain_job_name(dataset: str, drained: Drain) -> str:

@@ -82,6 +82,7 @@ def evaluations(
     found = [
         evaluation(names.stage(check.feed, check.stage), check.name, _result(check.find(pipeline.manifest)))
         for check in source.checks
+        if names.target == names.targets[0]
     ]
     found += [
         evaluation(names.warehouse(feed), NOT_STOPPED, _not_stopped(pipeline, feed))
@@ -203,25 +204,36 @@ def checks_of(source: Source, feed: str) -> list[FeedCheck]:
     ]
 
 
+def checks_of_target(names: Names, source: Source, feed: str, target: str) -> list[FeedCheck]:
+    """Returns the checks of a feed for a target. Those of shredding are only among the first target's."""
+    first = target == names.targets[0]
+    return [check for check in checks_of(source, feed) if first or check.stage is Stage.WAREHOUSE]
+
+
 def build_checks(wiring: Wiring) -> list[dg.AssetChecksDefinition]:
     """Returns the checks of a dataset: those of every feed, those that its source declares, and that of its full loads."""
     source = wiring.source
-    checks = [_check(wiring, feed, check) for feed in source.feeds for check in checks_of(source, feed)]
+    checks = [
+        _check(wiring, feed, check, target)
+        for target in wiring.names.targets
+        for feed in source.feeds
+        for check in checks_of_target(wiring.names, source, feed, target)
+    ]
     checks += [build_landing_check(wiring)]
     checks += [_declared(wiring, check) for check in source.checks]
     return [*checks, build_full_check(wiring)] if source.snapshots else checks
 
 
-def _check(wiring: Wiring, feed: str, check: FeedCheck) -> dg.AssetChecksDefinition:
+def _check(wiring: Wiring, feed: str, check: FeedCheck, target: str) -> dg.AssetChecksDefinition:
     @dg.asset_check(
-        asset=wiring.names.stage(feed, check.stage),
+        asset=wiring.names.at(target).stage(feed, check.stage),
         name=check.name,
         description=check.description,
         pool=f"{wiring.dataset}_checks" if check.reads_warehouse else None,
     )
     def evaluated() -> dg.AssetCheckResult:
         with wiring.pipeline() as pipeline:
-            return check.find(pipeline, feed, NEWEST)
+            return check.find(pipeline.at(target), feed, NEWEST)
 
     return evaluated
 
@@ -257,7 +269,7 @@ def evaluated_by_a_drain(
     A check that counts the rows of a warehouse may take long. It is skipped if it was evaluated within the last ten minutes, or
     if another process has the warehouse open.
     """
-    for check in checks_of(pipeline.source, feed):
+    for check in checks_of_target(names, pipeline.source, feed, names.target):
         asset = names.stage(feed, check.stage)
         if check.reads_warehouse and _is_recent(_evaluated_last(instance, asset, check.name)):
             continue

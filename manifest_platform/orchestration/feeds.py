@@ -42,9 +42,9 @@ def _landed_spec(wiring: Wiring, feed: str) -> dg.AssetSpec:
 
 
 def _work(wiring: Wiring, feed: str) -> list[dg.AssetsDefinition]:
-    """Returns the two assets made from a feed's directories: typed Parquet, and rows in the warehouse."""
+    """Returns the assets made from a feed's directories: typed Parquet, and the rows in each target."""
     names, pool = wiring.names, feed_pool(wiring.config, wiring.source, feed)
-    made, loaded = names.spec(AssetKind.SHREDDED, feed), names.spec(AssetKind.LOADED, feed)
+    made = names.spec(AssetKind.SHREDDED, feed)
 
     @dg.asset(
         **attributes(made),
@@ -60,20 +60,29 @@ def _work(wiring: Wiring, feed: str) -> list[dg.AssetsDefinition]:
             work = shred_chosen(pipeline, wiring.spark_session, asked.keys, asked.others, asked.patience_s)
             yield from report(context, pipeline, names, work)
 
+    return [shredded, *(_loads(wiring, feed, target, shredded) for target in names.targets)]
+
+
+def _loads(wiring: Wiring, feed: str, target: str, shredded: dg.AssetsDefinition) -> dg.AssetsDefinition:
+    """Returns the asset of a feed's loads into a target."""
+    names = wiring.names.at(target)
+    loaded = names.spec(AssetKind.LOADED, feed)
+
     @dg.asset(
         **attributes(loaded),
         deps=[*loaded.deps, shredded],
         partitions_def=names.partitions(feed),
         backfill_policy=dg.BackfillPolicy.single_run(),
-        pool=pool,
+        pool=feed_pool(wiring.config, wiring.source, feed, target),
         dagster_type=NO_VALUE,
     )
     def warehouse(context: dg.AssetExecutionContext) -> Iterator:
-        with wiring.pipeline(context.run.run_id) as pipeline:
+        with wiring.pipeline(context.run.run_id) as opened:
+            pipeline = opened.at(target)
             asked = asked_of(context, pipeline, names, feed)
             yield from report(context, pipeline, names, load_chosen(pipeline, asked.keys, asked.others, asked.patience_s))
 
-    return [shredded, warehouse]
+    return warehouse
 
 
 def _table_specs(wiring: Wiring) -> Iterator[dg.AssetSpec]:
@@ -88,6 +97,7 @@ def _table_specs(wiring: Wiring) -> Iterator[dg.AssetSpec]:
         except WarehouseError as error:
             log.warning("no tables of %s are shown, because its shredded output cannot be read: %s", dataset, error)
             return
-    for table in tables:
-        spec = names.spec(AssetKind.TABLE, table=table.name, columns=table)
-        yield completed(spec, [names.warehouse(feed) for feed in names.feeds])
+    for of_target in map(names.at, names.targets):
+        for table in tables:
+            spec = of_target.spec(AssetKind.TABLE, table=table.name, columns=table)
+            yield completed(spec, [of_target.warehouse(feed) for feed in names.feeds])

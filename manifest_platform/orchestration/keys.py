@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import dagster as dg
@@ -12,11 +14,11 @@ from manifest_platform.merging.state import MergedTable
 from manifest_platform.orchestration.translator import (
     MERGED,
     MERGED_TABLE,
-    WAREHOUSE,
     AssetKind,
     DatasetProps,
     DatasetTranslator,
 )
+from manifest_platform.pipeline.outputs import stage_of
 from manifest_platform.sources.source import Source, Stage
 
 DATASET_TAG = "manifest_platform/dataset"
@@ -36,26 +38,36 @@ class FeedAsset:
 class Names:
     """The names of a dataset's assets and partition sets. The translator is asked for each key once.
 
-    `main_table`: the table whose row count is shown separately.
+    `main_table`: the table whose row count is shown separately. `target`: the target that `warehouse` and `table` mean.
     """
 
     def __init__(self, config: Config, source: Source, translator: DatasetTranslator | None = None) -> None:
         self.dataset, self.feeds, self.main_table = source.dataset, source.feeds, source.main_table
         self._config, self._source, self._translator = config, source, translator or DatasetTranslator()
-        self._keys: dict[tuple[AssetKind, str | None, str | None], dg.AssetKey] = {}
-        stages = {SHREDDED: self.shredded, WAREHOUSE: self.warehouse, source.words.directories: self.landed}
+        self._keys: dict[tuple[AssetKind, str | None, str | None, str], dg.AssetKey] = {}
+        self.targets = config.targets_of(source.dataset)
+        self.target = self.targets[0]
+        stages: dict[str, Callable[[str], dg.AssetKey]] = {SHREDDED: self.shredded, source.words.directories: self.landed}
+        stages |= {stage_of(target): self.at(target).warehouse for target in self.targets}
         self._stages = {key(feed): FeedAsset(self.dataset, feed, name) for feed in self.feeds for name, key in stages.items()}
+
+    def at(self, target: str) -> Names:
+        """Returns the names for another target of the dataset. They differ in the assets of loads and tables."""
+        other = copy.copy(self)
+        other.target = target
+        return other
 
     def spec(
         self, kind: AssetKind, feed: str | None = None, table: str | None = None, columns: Table | MergedTable | None = None
     ) -> dg.AssetSpec:
         """Returns the spec of an asset with its key, without dependencies and partitions."""
-        spec = self._translator.get_asset_spec(DatasetProps(kind, self._config, self._source, feed, table, columns))
-        self._keys[kind, feed, table] = spec.key
+        props = DatasetProps(kind, self._config, self._source, feed, table, columns, self.target)
+        spec = self._translator.get_asset_spec(props)
+        self._keys[kind, feed, table, self.target] = spec.key
         return spec
 
     def _key(self, kind: AssetKind, feed: str | None = None, table: str | None = None) -> dg.AssetKey:
-        known = self._keys.get((kind, feed, table))
+        known = self._keys.get((kind, feed, table, self.target))
         return known or self.spec(kind, feed, table).key
 
     def stage(self, feed: str, stage: Stage) -> dg.AssetKey:
@@ -125,7 +137,7 @@ class Names:
 
     def merged_table(self, key: dg.AssetKey) -> str | None:
         """The merged table of an asset; None for any other asset."""
-        for (kind, _, table), known in self._keys.items():
+        for (kind, _, table, _), known in self._keys.items():
             if kind is AssetKind.MERGED and known == key:
                 return table
         if MERGED not in key.path or not key.path[-1].endswith(MERGED_TABLE):

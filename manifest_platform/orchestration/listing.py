@@ -38,7 +38,7 @@ class Reading:
     """A tick's reads of the steps: all states and leases with one read, and each feed's next item to load at most once."""
 
     def __init__(self, pipeline: Pipeline, kept: Kept | None = None):
-        self._pipeline = pipeline
+        self.pipeline = pipeline
         self.kept = kept or pipeline.manifest.kept()
         self.broken = {one.feed: one for one in broken(pipeline, state=self.state)}
         self._next: dict[str, Verdict] = {}
@@ -46,19 +46,19 @@ class Reading:
     def load(self, feed: str) -> Verdict:
         """Returns the manifest's answer for a feed's next item to load."""
         if feed not in self._next:
-            self._next[feed] = self._pipeline.manifest.next(feed, self._pipeline.load.key, state=self.state)
+            self._next[feed] = self.pipeline.manifest.next(feed, self.pipeline.load.key, state=self.state)
         return self._next[feed]
 
     @property
     def state(self) -> StepState:
         """The state of the load."""
-        return self.kept.state(self._pipeline.load.key)
+        return self.kept.state(self.pipeline.load.key)
 
     def is_held(self, application: Application, feed: str, now: datetime) -> bool:
         """True if a worker holds a feed's lease. An expired lease is read again, because the first read may be old by now."""
         lease = self.kept.leases.get((application.key, feed))
         if lease is None or not lease.is_live(now):
-            lease = self._pipeline.manifest.lease(application, feed)
+            lease = self.pipeline.manifest.lease(application, feed)
         return lease is not None and lease.is_live(now)
 
 
@@ -79,7 +79,8 @@ def work_waiting(
 def _work_of(pipeline: Pipeline, feed: str, now: datetime, reading: Reading) -> Iterator[str]:
     """Yields the work that could be done now for one feed."""
     stuck: list[Blocked] = []
-    if feed not in pipeline.source.on_demand:
+    first = pipeline.target == pipeline.targets[0]
+    if first and feed not in pipeline.source.on_demand:
         ready, stuck = pipeline.manifest.waiting(feed, SHRED, limit=1)
         yield from (_work(SHRED, item) for item in ready)
     verdict = reading.load(feed)
@@ -88,7 +89,8 @@ def _work_of(pipeline: Pipeline, feed: str, now: datetime, reading: Reading) -> 
     for stopped in (*stuck, verdict):
         if not isinstance(stopped, Blocked) or stopped.standing is Standing.MODE:
             continue  # the full load ends this by itself
-        processing = stopped.item.blocker()
+        step = pipeline.manifest.step(feed, pipeline.load.key)
+        processing = stopped.item.blocker(counts=step.is_blocked_by)
         if not processing or processing.state is not State.PROCESSING:
             continue
         if not reading.is_held(processing.application, feed, now):
@@ -123,6 +125,18 @@ def _unchecked(names: Names, instance: dg.DagsterInstance, feeds: Sequence[str],
     state = reading.state
     found = [unchecked(names, feed, state.feed(feed), instance) for feed in feeds]
     return "; ".join(filter(None, found)) or None
+
+
+def _asks(
+    instance: dg.DagsterInstance, names: Names, job: str, now: datetime, feeds: Sequence[str], readings: Sequence[Reading]
+) -> str | None:
+    """Returns the work that a drain of all targets could do now; else blocks to report; else feeds to check; else None."""
+    works = [work_waiting(one.pipeline, now, feeds, one) for one in readings]
+    if not any(works):
+        works = [_untold(one.pipeline, instance, job, feeds, one) for one in readings]
+    if not any(works):
+        works = [_unchecked(names.at(one.pipeline.target), instance, feeds, one) for one in readings]
+    return "; ".join(filter(None, works)) or None
 
 
 OVERVIEW = "overview"
@@ -221,6 +235,7 @@ def _tick(context: dg.SensorEvaluationContext, pipeline: Pipeline, names: Names,
     shown: dict[str, Shown] = {}
     registered = {*report.new, *report.late, *report.quarantined}
     reading = Reading(pipeline, None if registered else kept)  # late and quarantined items changed the state
+    others = [Reading(one, reading.kept) for one in pipeline.each_target() if one is not pipeline]
     for feed in pipeline.feeds:
         told_of = news(pipeline, names, feed, registered, instance, remembered.shown.get(feed, Shown()), reading.kept)
         of_feed = names.partitions(feed)
@@ -229,23 +244,24 @@ def _tick(context: dg.SensorEvaluationContext, pipeline: Pipeline, names: Names,
         shown[feed] = told_of.shown
         events += told_of.events
     told: dict[str, str | None] = {}
-    ours = evaluations(pipeline, names, now, reading.load, reading.broken)
+    ours = chain.from_iterable(
+        evaluations(one.pipeline, names.at(one.pipeline.target), now, one.load, one.broken) for one in (reading, *others)
+    )
     landed = evaluation(names.landed(pipeline.source.main), REGISTERED, left_out(pipeline, [report]))
     of_root = f"{landed.asset_key.to_user_string()} {REGISTERED}", str(landed.description), lambda: landed
     for check, description, evaluate in chain(ours, own_evaluations(pipeline, own, reading.state), [of_root]):
         told[check] = description
         events += [evaluate()] if description != remembered.told.get(check) else []
-    told[OVERVIEW] = _overview_stands(pipeline, reading)
+    told[OVERVIEW] = "; ".join(_overview_stands(one.pipeline, one) for one in (reading, *others))
     if told[OVERVIEW] != remembered.told.get(OVERVIEW):
         events += overview_news(pipeline, names, instance)
     requests: list[dg.RunRequest] = []
-    reasons = [one.reason for one in reading.broken.values()]
+    reasons = [found.reason for one in (reading, *others) for found in one.broken.values()]
     asked_for: dict[str, Asked] = {}
     for drain in pipeline.source.drains:
         job = drain_job_name(pipeline.name, drain)
         before = remembered.asked.get(job, Asked())
-        work = work_waiting(pipeline, now, drain.feeds, reading) or _untold(pipeline, instance, job, drain.feeds, reading)
-        work = work or _unchecked(names, instance, drain.feeds, reading)
+        work = _asks(instance, names, job, now, drain.feeds, (reading, *others))
         reason, asked_for[job] = asked(instance, job, work, before, now)
         reasons += [reason] if reason else []
         requests += [] if reason else [dg.RunRequest(job_name=job, run_config=already_discovered(job))]

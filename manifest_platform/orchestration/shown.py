@@ -8,7 +8,7 @@ manifest remains the full list of items.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Collection, Iterable, Iterator, Sequence, Set
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from itertools import islice
@@ -97,6 +97,15 @@ def _seconds(item: Item, record: Record) -> float:
     return (record.timestamp - begun).total_seconds()
 
 
+def _loaded_outside(item: Item, record: Record, target: str) -> Loaded:
+    """Returns the event of an item that was loaded outside Dagster, from its record."""
+    data = record.data
+    rows, size, late, told = data["rows"], data["bytes"], data["late"], tuple(data.get("told", ()))
+    seconds, lag = _seconds(item, record), (record.timestamp - item.records[0].timestamp).total_seconds()
+    epoch = record.epoch or 1
+    return Loaded(item.key, rows, size, seconds, lag, 0, late, already=True, epoch=epoch, told=told, target=target)
+
+
 def _stands(kept: Kept, application: str, feed: str) -> str:
     """Returns a text that changes with every claim and completion on a feed: the versions of the rows that they write."""
     leases = sorted((name, lease.version) for (name, place), lease in kept.leases.items() if place == feed)
@@ -177,7 +186,8 @@ class _Told:
         self.news.added += [item.key.name for item in added]
         self.news.events += [metadata.landed_event(self.names, item.landed) for item in added if item.landed]
         self.news.shown = replace(self.news.shown, partitions=self._count() + len(added))
-        shredded, loaded = (self._materialized(asset, names) for asset in (self.names.shredded, self.names.warehouse))
+        shredded = self._materialized(self.names.shredded, names)
+        loaded = {one: self._materialized(self.names.at(one).warehouse, names) for one in self.names.targets}
         done = list(islice(self._done_outside(items, shredded, loaded), MIRRORED_A_TICK + 1))
         self.news.events += [event for event, _ in done[:MIRRORED_A_TICK]]
         self._loads += [load for _, load in done[:MIRRORED_A_TICK] if load]
@@ -198,19 +208,18 @@ class _Told:
         return {*stored, *(event.partition for event in self.news.events if event.asset_key == key and event.partition)}
 
     def _done_outside(
-        self, items: Iterable[Item], shredded: Collection[str], loaded: Collection[str]
+        self, items: Iterable[Item], shredded: Collection[str], loaded: Mapping[str, Collection[str]]
     ) -> Iterator[tuple[dg.AssetMaterialization, tuple[Item, Loaded] | None]]:
         for item in items:
             record = item.processed_by(Application(SHRED))
             if item.key.name not in shredded and record:
                 yield metadata.shredded_before_event(self.names, item, record), None
-            record = item.processed_by(self.pipeline.load)
-            if item.key.name not in loaded and record:
-                data = record.data
-                rows, size, late, told = data["rows"], data["bytes"], data["late"], tuple(data.get("told", ()))
-                seconds, lag = _seconds(item, record), (record.timestamp - item.records[0].timestamp).total_seconds()
-                done = Loaded(item.key, rows, size, seconds, lag, 0, late, already=True, epoch=record.epoch or 1, told=told)
-                yield metadata.loaded_event(self.names, done), (item, done)
+            for target, known in loaded.items():
+                record = item.processed_by(self.pipeline.at(target).load)
+                if item.key.name not in known and record:
+                    done = _loaded_outside(item, record, target)
+                    mine = target == self.names.target  # tables of further targets are reported by drains only
+                    yield metadata.loaded_event(self.names.at(target), done), (item, done) if mine else None
 
     def tell_of_tables(self) -> None:
         """Reports each table that loads outside Dagster reached: its rows, and the columns of its newest listing.

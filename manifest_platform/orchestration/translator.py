@@ -52,6 +52,7 @@ class DatasetProps:
 
     `feed`: set for the assets of a feed, None for tables, `published` and the overview. `table`: the name of a warehouse table
     or of a merged table. `columns`: the table's columns; None before the first shredding, and if only the key is needed.
+    `target`: the target of a load or of a table.
     """
 
     kind: AssetKind
@@ -106,7 +107,7 @@ def _group(props: DatasetProps) -> str:
     """The group of an asset: a group of stages for each feed, a group of warehouse tables, and a group of merged tables."""
     match props.kind:
         case AssetKind.TABLE:
-            return f"{props.dataset}_tables"
+            return f"{props.dataset}_tables" if props.target == WAREHOUSE else f"{props.dataset}_{props.target}_tables"
         case AssetKind.MERGED | AssetKind.PUBLISHED:
             return f"{props.dataset}_merged"
         case AssetKind.OVERVIEW if len(props.source.feeds) > 1:
@@ -122,9 +123,11 @@ def _description(props: DatasetProps) -> str:
         case AssetKind.SHREDDED:
             return words.shredded
         case AssetKind.LOADED:
-            return words.loaded[str(props.feed)]
+            into = f" Into the target {props.target}." if props.target != WAREHOUSE else ""
+            return f"{words.loaded[str(props.feed)]}{into}"
         case AssetKind.TABLE:
-            return f"Table {props.dataset}.{props.table} of the warehouse."
+            of = "the warehouse" if props.target == WAREHOUSE else f"the target {props.target}"
+            return f"Table {props.dataset}.{props.table} of {of}."
         case AssetKind.MERGED:
             return f"Table {props.table} in well-sized Parquet objects, one partition a day."
         case AssetKind.OVERVIEW:
@@ -140,7 +143,7 @@ def _kinds(props: DatasetProps) -> set[str]:
         case AssetKind.SHREDDED | AssetKind.MERGED:
             return {"pyspark", "parquet"}
         case AssetKind.LOADED | AssetKind.TABLE:
-            return {props.config.warehouse.kind, "table"}
+            return {props.config.engines[props.target].kind, "table"}
         case AssetKind.OVERVIEW:
             return {"markdown"}
     return {settings.merge.catalog.read_by} if settings.merge else set()
@@ -161,6 +164,8 @@ def _metadata(props: DatasetProps) -> dict[str, Any]:
     if settings.merge:
         places[AssetKind.MERGED] = settings.merge.output
     at = {"dagster/uri": storage.as_uri(places[props.kind])} if props.kind in places else {}
+    if props.kind in (AssetKind.LOADED, AssetKind.TABLE):
+        at["place"] = props.config.engines[props.target].place
     return {**at, **_table_metadata(props)}
 
 

@@ -27,15 +27,32 @@ from manifest_platform.manifest import (
 )
 from manifest_platform.manifest.dataset import PASSED, Judgement, judge
 from manifest_platform.manifest.outputs import Made, Outputs, made_of
+from manifest_platform.manifest.records import FIRST_TARGET
 from manifest_platform.pipeline.chosen import check_order
-from manifest_platform.pipeline.pipeline import Pipeline
+from manifest_platform.pipeline.pipeline import Pipeline, loads
 from manifest_platform.pipeline.program import choose
 from manifest_platform.pipeline.shredding import listing_of
 from manifest_platform.remedies import Action, Remedy
 from manifest_platform.sources.source import LOAD, SHRED, Stage
 
-_STAGES = {str(Stage.SHREDDED): (SHRED,), str(Stage.WAREHOUSE): (LOAD, SHRED)}
-"""The steps whose work is the output of each stage. Loaded items are read as they were shredded."""
+
+def stage_of(target: str) -> str:
+    """Returns the name of the stage of items that are loaded into a target."""
+    return str(Stage.WAREHOUSE) if target == FIRST_TARGET else f"{Stage.WAREHOUSE}:{target}"
+
+
+def _steps_of(asset: str) -> tuple[Application, ...]:
+    """Returns the applications whose work is an asset's output. Loaded items are read as they were shredded."""
+    stage, _, target = asset.partition(":")
+    if stage == Stage.SHREDDED:
+        return (Application(SHRED),)
+    return (loads(target or FIRST_TARGET), Application(SHRED)) if stage == Stage.WAREHOUSE else (Application(asset),)
+
+
+def _is_stage(asset: str) -> bool:
+    return asset.partition(":")[0] in (Stage.SHREDDED, Stage.WAREHOUSE)
+
+
 PATIENCE_SECONDS = 30.0
 """The time for which a commit waits for other commits of its asset. Each takes only a few requests to the manifest."""
 
@@ -54,14 +71,14 @@ def read_output(outputs: Outputs, key: ItemKey, asset: str, table: str) -> Read:
     Raises NotCurrent if the output is not done or superseded, OutputGone.
     """
     records = current_records(outputs, key, asset)
-    uris = listing_of(outputs.item(key)).uris(table) if asset in _STAGES else [records[0].data["prefix"]]
+    uris = listing_of(outputs.item(key)).uris(table) if _is_stage(asset) else [records[0].data["prefix"]]
     return Read(tuple(uris), tuple(Made.by(key, record) for record in records))
 
 
 def current_records(outputs: Outputs, key: ItemKey, asset: str) -> list[Record]:
     """Returns the records of an asset's current output for an item. Raises NotCurrent, Refused for a reserved name."""
     _refuse_taken(asset)
-    return [outputs.current(key, Application(name)) for name in _STAGES.get(asset, (asset,))]
+    return [outputs.current(key, application) for application in _steps_of(asset)]
 
 
 def declared_step(pipeline: Pipeline, feed: str, asset: str) -> Step | None:
