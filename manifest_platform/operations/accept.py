@@ -63,7 +63,6 @@ def keep(pipeline: Pipeline, key: ItemKey, reason: str) -> Record:
 
 
 def is_loaded(pipeline: Pipeline, item: Item) -> bool:
-    """True if an item's rows are in the warehouse, according to the manifest."""
-    step = pipeline.manifest.step(item.key.feed, pipeline.load.key)
-    serving = pipeline.manifest.state(step.application).seen_by(step, item.key.feed).serving_epoch
-    return item.processed_by(step.application, serving) is not None
+    """True if an item's rows are in the warehouse, or in another target, according to the manifest."""
+    serving = pipeline.manifest.serving_epochs(item.key.feed)
+    return any(item.processed_by(one.load, serving.get(one.load.key, 1)) for one in pipeline.each_target())

@@ -8,11 +8,10 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 
 from manifest_platform import progress, storage
-from manifest_platform.manifest import Application, Item, Refused, State
+from manifest_platform.manifest import Item, Refused, State
 from manifest_platform.manifest.item import Move
 from manifest_platform.pipeline.pipeline import Pipeline
 from manifest_platform.sources.errors import LandingDamaged, LandingMisconfigured
-from manifest_platform.sources.source import LOAD
 
 AT_ONCE = 50
 """The maximum number of items whose moves one transaction records."""
@@ -92,7 +91,8 @@ def _look(pipeline: Pipeline, item: Item, target: str, same_size: bool, report: 
     try:
         there = pipeline.source.reread(replace(landed, content=target))
     except (LandingDamaged, LandingMisconfigured):
-        needed = not (item.processed_by(Application(LOAD)) or item.skipped_for(Application(LOAD)))
+        loads = [one.load for one in pipeline.each_target()]
+        needed = not all(item.processed_by(load) or item.skipped_for(load) for load in loads)
         report.gone += not needed
         report.missing += [name] if needed else []
         return None

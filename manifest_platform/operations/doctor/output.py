@@ -38,8 +38,8 @@ class OutputWatcher(Watcher):
     def feed(self, feed: str) -> None:
         """Begins a feed."""
         manifest = self.pipeline.manifest
-        self._step = manifest.step(feed, self.pipeline.load.key)
-        self._state = manifest.state(self._step.application).seen_by(self._step, feed)
+        steps = [manifest.step(feed, one.load.key) for one in self.pipeline.each_target()]
+        self._loads = [(step, manifest.state(step.application).seen_by(step, feed)) for step in steps]
         self._covered = any(feed in manifest.step(other, self.pipeline.load.key).covers for other in self.pipeline.feeds)
         self._found: list[Finding] = []
 
@@ -72,12 +72,13 @@ class OutputWatcher(Watcher):
 
     def _reader(self, item: Item) -> str:
         """Returns the reader that still needs an item's objects; empty if they may be gone."""
-        judged = judge(item, self._step, self._state).standing
-        if judged not in PASSED and judged is not Standing.LATE:
+        judged = [(judge(item, step, state).standing, state) for step, state in self._loads]
+        if any(standing not in PASSED and standing is not Standing.LATE for standing, _ in judged):
             return "a load"
         if item.key in self._unregistered:
             return "a merge"
-        again = self._covered and judged is Standing.DONE and item.key.position > self._state.boundary
+        done = any(standing is Standing.DONE and item.key.position > state.boundary for standing, state in judged)
+        again = self._covered and done
         return "a full load, which loads it again," if again else ""
 
     def _problems(self, listing: Listing) -> list[str]:

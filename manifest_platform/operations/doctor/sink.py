@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from manifest_platform.manifest import Application, Item, ItemKey, Record
 from manifest_platform.operations.doctor.findings import CLEAN, REPAIR, Finding, Kind
 from manifest_platform.operations.doctor.log import Watcher, look_again
-from manifest_platform.pipeline import LOAD, SHRED, Pipeline
+from manifest_platform.pipeline import SHRED, Pipeline
 from manifest_platform.pipeline.chain import broken_at
 from manifest_platform.remedies import Action, Remedy
 
@@ -111,7 +111,7 @@ class LedgerWatcher(Watcher):
         at = f"{entry.applied_at:%Y-%m-%d %H:%M:%S %Z}"
         cause = f"the warehouse has had it since {at} (epoch {entry.epoch}, token {entry.token}), and no record says so"
         state = self.manifest.state(self._application)
-        if self.manifest.step(item.key.feed, LOAD).order == "full" and state.full != item.key.position:
+        if self.manifest.step(item.key.feed, self._step).order == "full" and state.full != item.key.position:
             cause = f"{cause}: the manifest was restored to a time before this full load, which must begin again"
             return Finding(Kind.UNRECORDED, cause, Remedy(Action.LOAD_SNAPSHOT, item=item.key.name), item.key, self._step)
         if item.processed_by(Application(SHRED)):
