@@ -5,6 +5,8 @@ Two marks say otherwise:
 
 - `everyday(*names)` runs on these engines in `make test`, and on the others in `make test-long`;
 - `engines(*names)` runs on these engines and on no others: what is about them.
+
+A test that asks for `path` too is about the file of the embedded warehouse, and runs on no other.
 """
 
 from __future__ import annotations
@@ -215,7 +217,9 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     """Runs what asks for a place on the engines that the module's docstring says."""
     chosen = any("place" in mark.args[0] for mark in metafunc.definition.iter_markers("parametrize"))
     if "place" in metafunc.fixturenames and not chosen:
-        metafunc.parametrize("place", list(_engines_of(metafunc.definition)), indirect=True)
+        about_a_file = "path" in metafunc.fixturenames  # that of the embedded warehouse
+        engines = [FilePlace.kind] if about_a_file else list(_engines_of(metafunc.definition))
+        metafunc.parametrize("place", engines, indirect=True)
 
 
 def _engines_of(test: pytest.Item) -> Iterator[Any]:

@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import sys
+from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,7 @@ from manifest_platform.listing import Listing
 from manifest_platform.testing.loads import FEED
 from manifest_platform.warehouse.apply import Full, Load, Warehouse
 from manifest_platform.warehouse.engines.duckdb.engine import DuckDB
+from manifest_platform.warehouse.engines.engine import Engine
 from manifest_platform.warehouse.errors import WarehouseError
 from manifest_platform_tests.servers.warehouses import Place, opened
 
@@ -29,6 +31,22 @@ class Recording(DuckDB):
     def execute(self, sql: str, parameters: Any = ()) -> list[tuple[Any, ...]]:
         self.statements.append(sql)
         return super().execute(sql, parameters)
+
+
+def recording(engine: Engine) -> Engine:
+    """Makes an engine remember the statements it ran."""
+    statements: list[str] = []
+    vars(engine)["statements"] = statements
+
+    def told(run: Callable[..., Any]) -> Callable[..., Any]:
+        def remembered(sql: str, parameters: Any = ()) -> Any:
+            statements.append(sql)
+            return run(sql, parameters)
+
+        return remembered
+
+    vars(engine).update(execute=told(engine.execute), write=told(engine.write))
+    return engine
 
 
 def seen(path: Path) -> dict[str, Any]:

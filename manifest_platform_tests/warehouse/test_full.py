@@ -54,6 +54,8 @@ from manifest_platform.warehouse.load import EMPTY, SHRINK, Limits
 from manifest_platform_tests.warehouse.shop import Recording
 from manifest_platform_tests.warehouse.workers import Pausing, Worker
 
+pytestmark = [pytest.mark.engines("duckdb", "postgresql"), pytest.mark.everyday("duckdb")]
+
 LEGACY = Table("legacy_workflow__sys", (Column("id", "string"), Column("state", "string")), "merge", ("id",))
 BAD = Table(BAD_TABLE, (Column("file", "string"), Column("line", "bigint")), "merge", ("file", "line"))
 
@@ -152,6 +154,7 @@ class TestSnapshot:
         assert list(engine.columns("shop")["product__v"]) == ["id", "name__v", "old__c", "new__c"]
         assert rows_of(engine, PRODUCT) == [("a", None, None, "y")]
 
+    @pytest.mark.engines("duckdb")
     def test_a_columns_type_is_what_the_snapshot_says(self, shop: Warehouse, engine: Recording, tmp_path: Path) -> None:
         other = Table("product__v", (Column("id", "string"), Column("name__v", "date")), "merge", ("id",))
         shop.apply(snapshot(tmp_path, "0030", (other, [{"id": "a"}])))
@@ -198,6 +201,7 @@ class TestTablesThatStay:
         return engine.qualified("shop", "by_id")
 
     @pytest.mark.usefixtures("index")
+    @pytest.mark.engines("duckdb")
     def test_what_nobody_knows_of_keeps_a_table_from_another_name(
         self, shop: Warehouse, engine: Recording, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
@@ -220,6 +224,7 @@ class TestTablesThatStay:
         assert names_of(reader) == {"a": "1", "b": "3"}
         reader.close()
 
+    @pytest.mark.engines("duckdb")
     def test_a_column_that_changes_its_type_needs_the_table_free(
         self, shop: Warehouse, engine: Recording, tmp_path: Path, index: str
     ) -> None:
@@ -234,6 +239,7 @@ class TestTablesThatStay:
         assert isinstance(shop.apply(wanted), Applied)
         assert engine.columns("shop")["product__v"] == {"id": "string", "name__v": "date"}
 
+    @pytest.mark.engines("duckdb")
     def test_a_key_that_refers_to_a_table_is_named(self, engine: Recording, tmp_path: Path) -> None:
         shop = Warehouse(engine, "keyed")
         engine.execute("CREATE SCHEMA keyed")

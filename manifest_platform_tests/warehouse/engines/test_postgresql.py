@@ -502,7 +502,7 @@ def proxy(postgres_server: Postgres, database: str) -> Iterator[tuple[Proxy, Pos
 @pytest.mark.parametrize(
     "words", [b"CREATE TEMPORARY", b"COPY ", b"PGCOPY", b"BEGIN", b'UPDATE "manifest_platform"', b'INSERT INTO "shop"']
 )
-@pytest.mark.parametrize("fault", [Fault.REQUEST_LOST, Fault.ANSWER_LOST])
+@pytest.mark.parametrize("fault", [Fault.REQUEST_LOST, pytest.param(Fault.ANSWER_LOST, marks=pytest.mark.long)])
 def test_a_connection_that_is_cut_before_commit_is_made_again_and_the_load_repeated(
     proxy: tuple[Proxy, PostgreSQLSettings], tmp_path: Path, words: bytes, fault: Fault
 ) -> None:
