@@ -255,11 +255,12 @@ class Probes:
 
     def _confined(self, engine: Engine) -> Engine:
         """Gives an engine the control tables in the probes' schema, instead of the warehouse's own."""
-        qualified, columns, mine = engine.qualified, engine.columns, self.schema
+        qualified, columns, create, mine = engine.qualified, engine.columns, engine.create_schema, self.schema
         own: dict[str, Any] = {
             "qualified": lambda schema, table=None: qualified(mine if schema == CONTROL_SCHEMA else schema, table),
             "columns": lambda schema: columns(mine if schema == CONTROL_SCHEMA else schema),
-            "create_schema": lambda _schema: None,  # it exists
+            # The probes' schema exists. An engine may need a schema for staged rows.
+            "create_schema": lambda schema: None if schema in (CONTROL_SCHEMA, mine) else create(schema),
         }
         for name, function in own.items():
             setattr(engine, name, function)

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import json
 import shutil
+import time
 from collections.abc import Iterator
-from contextlib import closing
+from contextlib import closing, suppress
 from pathlib import Path
 
 import pytest
@@ -14,8 +15,10 @@ from manifest_platform import storage
 from manifest_platform.cli import main
 from manifest_platform.testing.loads import content, events, ledger, load
 from manifest_platform.warehouse.apply import Warehouse
+from manifest_platform.warehouse.control import Fence
 from manifest_platform.warehouse.engines.duckdb.engine import DuckDB
 from manifest_platform.warehouse.engines.engine import CONTROL_SCHEMA, Engine, EngineSettings
+from manifest_platform.warehouse.errors import WarehouseError
 from manifest_platform.warehouse.probes import SCHEMA_PREFIX, Probed, Probes, Result
 from manifest_platform_tests.pipeline.shop import Shop
 from manifest_platform_tests.servers.warehouses import DatabasePlace, Place, settings_of
@@ -137,3 +140,30 @@ def test_the_commands_tell_it_to_people_and_programs(shop_config: Path, capsys: 
 @pytest.fixture
 def shop_config(tmp_path: Path) -> Path:
     return Shop(tmp_path).config_file
+
+
+@pytest.mark.engines("duckdb")
+def test_a_warehouse_without_what_loads_rely_on_is_found(place: Place, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    place.open().execute("SELECT 1")
+
+    def keeps(self: DuckDB) -> None:
+        with suppress(WarehouseError):
+            self.execute("COMMIT")
+
+    broken = {
+        "rollback": (DuckDB, "rollback", keeps),
+        "two sessions": (Fence, "move", lambda *_: True),
+        "clock": (time, "time", lambda: 0.0),
+    }
+    for probe, (owner, name, instead) in broken.items():
+        with monkeypatch.context() as patch:
+            patch.setattr(owner, name, instead)
+            found = probed(settings_of(place.settings), place)
+        assert found[probe].result is Result.FAILED, probe
+        assert found["clean up"].result is Result.OK
+
+
+@pytest.mark.long
+def test_all_probes_pass_on_the_stand_in_for_snowflake(snowflake: EngineSettings, tmp_path: Path) -> None:
+    found = list(Probes(snowflake, storage.as_uri(tmp_path / "probed"), ("shop",)).run())
+    assert {one.probe: one.note for one in found if one.result is not Result.OK} == {}
