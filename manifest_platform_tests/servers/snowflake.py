@@ -13,6 +13,7 @@ Not real, and shimmed here, because fakesnow or DuckDB differ:
 - DDL does not commit (fakesnow does that only with autocommit off). The guard of the protocol's transactions is tested apart.
 - INCLUDE_METADATA: each object is copied by itself, and its name is written afterward.
 - `SYSTEM$CANCEL_ALL_QUERIES` interrupts the session with that number.
+- Facts about the session, such as its role, are made up.
 - Keys are dropped, because Snowflake does not enforce them.
 - `COLLATE`, `STORAGE_INTEGRATION` and session parameters are dropped: tests compare their texts.
 
@@ -41,6 +42,7 @@ _WITH_FILE = re.compile(
     r"(COPY INTO (\S+) FROM .* FILES = )\((.*?)\)( FILE_FORMAT .*) INCLUDE_METADATA = \((\S+) = METADATA\$FILENAME\)"
 )
 _FILE = re.compile(r"'(?:[^']|'')*'")
+_ABOUT = "SELECT CURRENT_VERSION(), CURRENT_ROLE(), CURRENT_WAREHOUSE(), CURRENT_REGION()"
 _CANCEL = re.compile(r"SELECT SYSTEM\$CANCEL_ALL_QUERIES\((\d+)\)")
 
 
@@ -103,6 +105,8 @@ class Cursor:
             if busy := self._sessions.open.get(int(found[1])):
                 busy._duck_conn.interrupt()
             sql = "SELECT 1"
+        if sql == _ABOUT:
+            sql = "SELECT '9.1', 'LOADER', 'LOADING', NULL"
         with _told_as_snowflake():
             if found := _WITH_FILE.fullmatch(sql):
                 self._copy_each(*found.groups())

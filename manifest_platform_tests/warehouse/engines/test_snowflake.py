@@ -11,6 +11,7 @@ import pytest
 from pydantic import ValidationError
 
 from manifest_platform.listing import Column, Table
+from manifest_platform.warehouse.engines.engine import Need
 from manifest_platform.warehouse.engines.snowflake import staging
 from manifest_platform.warehouse.engines.snowflake.engine import Snowflake
 from manifest_platform.warehouse.engines.snowflake.names import folded, literal, platform_name, read_back
@@ -494,6 +495,16 @@ def test_grants_are_the_least_that_loading_needs(engine: Snowflake) -> None:
     assert 'GRANT USAGE ON DATABASE "LAKE" TO ROLE "LOADER"' in elsewhere.grants(["shop"], "loader")
     by_integration = settings_of(stage=None, storage_integration="S3_READER").open()
     assert by_integration.grants([], "loader")[-1] == 'GRANT USAGE ON INTEGRATION "S3_READER" TO ROLE "LOADER"'
+
+
+def test_a_failed_probe_is_told_the_grants_that_help(engine: Snowflake) -> None:
+    grants = {need: engine.grant_for(need) for need in Need}
+    assert grants[Need.CREATE_SCHEMA] == ['GRANT USAGE, CREATE SCHEMA ON DATABASE "ANALYTICS" TO ROLE "LOADER"']
+    assert 'GRANT USAGE ON STAGE "ANALYTICS"."PUBLIC"."SHREDDED" TO ROLE "LOADER"' in grants[Need.STAGE]
+    assert 'GRANT USAGE, MONITOR ON WAREHOUSE "LOADING" TO ROLE "LOADER"' in grants[Need.CONNECT]
+    assert grants[Need.CONTROL_TABLES][1] == (
+        'GRANT USAGE, MONITOR, CREATE TABLE ON SCHEMA "ANALYTICS"."MANIFEST_PLATFORM" TO ROLE "LOADER"'
+    )
 
 
 def test_clustering_keys_are_set_by_option() -> None:

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from manifest_platform.listing import Table
 from manifest_platform.masking import SecretOutOfReach, UnusableSecret
-from manifest_platform.warehouse.engines.engine import NTH, Engine, JsonEntries, Staging
+from manifest_platform.warehouse.engines.engine import CONTROL_SCHEMA, NTH, Engine, JsonEntries, Need, Staging
 from manifest_platform.warehouse.engines.snowflake import refusals, staging
 from manifest_platform.warehouse.engines.snowflake.access import Access
 from manifest_platform.warehouse.engines.snowflake.grants import grants
@@ -269,9 +269,30 @@ class Snowflake(Engine):
 
     def create_schema(self, schema: str) -> None:
         """Creates a schema if absent. It looks first, because CREATE needs its privilege even for a schema that exists."""
+        self._create_schema(schema)
+
+    def _create_schema(self, schema: str) -> None:
         there = "SELECT 1 FROM INFORMATION_SCHEMA.SCHEMATA WHERE SCHEMA_NAME = ?"
         if not self.execute(there, (stored(self.stored_name(schema)),)):
             self.execute(self.schema_creation(schema))
+
+    def grant_for(self, need: Need) -> list[str]:
+        """Returns the statements that give the role of the URL what it lacks."""
+        role = str(self.access.options.get("role", "<role>"))
+        schemas = [CONTROL_SCHEMA] if need is Need.CONTROL_TABLES else []
+        words = {
+            Need.CONNECT: ("ON WAREHOUSE", "GRANT USAGE, CREATE SCHEMA ON DATABASE"),
+            Need.CONTROL_TABLES: (f"{identifier(self.access.database)}.{identifier(CONTROL_SCHEMA)}",),
+            Need.CREATE_SCHEMA: ("CREATE SCHEMA ON DATABASE",),
+            Need.STAGE: ("ON STAGE", "ON INTEGRATION", f"{identifier(staging.STAGING_SCHEMA)}"),
+        }[need]
+        return [grant for grant in self.grants(schemas, role) if any(word in grant for word in words)]
+
+    def facts(self) -> dict[str, str]:
+        """Returns Snowflake's release, and the role, the virtual warehouse and the region of the session."""
+        asked = "SELECT CURRENT_VERSION(), CURRENT_ROLE(), CURRENT_WAREHOUSE(), CURRENT_REGION()"
+        names = ("release", "role", "virtual warehouse", "region")
+        return {name: str(value) for name, value in zip(names, self.execute(asked)[0], strict=True) if value is not None}
 
     # Staging
 
@@ -355,7 +376,7 @@ class Snowflake(Engine):
         """Creates the staging schema if absent, and drops what killed workers left in it; once a session."""
         if self._staging_ready:
             return
-        self.create_schema(staging.STAGING_SCHEMA)
+        self._create_schema(staging.STAGING_SCHEMA)
         now = time.time()
         for name in self.columns(staging.STAGING_SCHEMA):
             if staging.is_left_over(name, now):
