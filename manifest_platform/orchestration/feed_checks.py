@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from itertools import islice
+from typing import Any
 
 import dagster as dg
 from dagster._core.storage.asset_check_execution_record import AssetCheckExecutionRecord
@@ -18,6 +19,7 @@ from manifest_platform.manifest import Application, Blocked, FeedState, Ready, R
 from manifest_platform.manifest.dataset import PASSED, judge, position_name
 from manifest_platform.operations.bad_rows import NEWEST as BAD_ROWS
 from manifest_platform.operations.bad_rows import bad_rows
+from manifest_platform.operations.load_checks import newest_outcome
 from manifest_platform.operations.standing import behind
 from manifest_platform.orchestration import metadata
 from manifest_platform.orchestration.blocks import Block
@@ -32,6 +34,7 @@ from manifest_platform.pipeline.chain import Broken, broken
 from manifest_platform.quantities import duration
 from manifest_platform.sources.source import CheckResult, Source, SourceCheck, Stage
 from manifest_platform.warehouse.apply import Warehouse, open_warehouse
+from manifest_platform.warehouse.checks import CheckSettings
 from manifest_platform.warehouse.errors import Unavailable
 
 log = logging.getLogger(__name__)
@@ -200,6 +203,7 @@ def checks_of(source: Source, feed: str) -> list[FeedCheck]:
             _nothing_behind_watermark,
         ),
         *([watched] if feed in source.settings.landing.expected_every_seconds else []),
+        *(_load_check(check) for check in source.settings.load.checks if check.feed in (None, feed)),
         _COUNTS[source.appends],
     ]
 
@@ -208,6 +212,29 @@ def checks_of_target(names: Names, source: Source, feed: str, target: str) -> li
     """Returns the checks of a feed for a target. Those of shredding are only among the first target's."""
     first = target == names.targets[0]
     return [check for check in checks_of(source, feed) if first or check.stage is Stage.WAREHOUSE]
+
+
+def _load_check(check: CheckSettings) -> FeedCheck:
+    """Returns the check that shows the newest outcome of a check of the feed's loads."""
+    said = f"Check {check.name} of load.checks ({check.kind}, {check.severity}) passed in the newest load that it applies to."
+    return FeedCheck(f"check_{check.name}", Stage.WAREHOUSE, said, partial(_load_checked, check))
+
+
+def _load_checked(check: CheckSettings, pipeline: Pipeline, feed: str, _newest: int) -> dg.AssetCheckResult:
+    outcome = newest_outcome(pipeline, feed, check)
+    if outcome is None:
+        return check_result(passed=True, description="No load was checked yet.")
+    shown: dict[str, Any] = {"item": outcome.item}
+    for one in outcome.tables:
+        name = f" of {one.table}" if len(outcome.tables) > 1 else ""
+        values = {"table": one.table, "value": one.value, "found": one.found, "limit": one.limit}
+        shown |= {f"{key}{name}": value for key, value in values.items() if value not in (None, "")}
+    return check_result(
+        passed=outcome.passed,
+        severity=dg.AssetCheckSeverity.ERROR if check.severity == "error" else dg.AssetCheckSeverity.WARN,
+        description=outcome.text,
+        metadata=shown,
+    )
 
 
 def build_checks(wiring: Wiring) -> list[dg.AssetChecksDefinition]:

@@ -164,7 +164,7 @@ class Gate:
 
     def _lacks(self, check: CheckSettings, table: Table, columns: Sequence[str]) -> Checked:
         """The outcome of a check of columns that an item's table lacks. It fails as a warning if no table ever had them."""
-        known = self._tables.columns().get(table.name, {})
+        known = self._tables.columns_of(table.name) or {}
         strange = [name for name in columns if matched(known, name) is None]
         note = f"the item has no column {', '.join(columns)}"
         if not strange:
@@ -220,7 +220,7 @@ class Gate:
     def _target(self, one: Staged, of_full: bool = False) -> str | None:
         """Returns the name of the table that staged rows go to; None if it does not exist."""
         name = one.table.target if one.table.mode == "delete" else one.table.name
-        exists = name in self._tables.columns() or (of_full and one.table.mode == "replace")
+        exists = bool(name and self._tables.columns_of(name) is not None) or (of_full and one.table.mode == "replace")
         return self._tables.qualified(name) if name and exists else None
 
     def _unique_in_target(self, load: Load, one: Staged, check: UniqueCheck, run: Run) -> Checked:
@@ -229,7 +229,11 @@ class Gate:
         if None in names or one.table.mode == "delete":
             return Checked(check.name, one.table.name, check.severity, note="the item lacks its columns")
         own = [name for name in names if name]
-        stored = own if load.full and one.table.mode == "replace" else [self._tables.stored(one.table)[name] for name in own]
+        if load.full and one.table.mode == "replace":
+            places = self._tables.spelled(self._tables.columns_of(one.table.name) or {}, stored_columns(one.table))
+        else:
+            places = self._tables.stored(one.table)
+        stored = [places[name] for name in own]
         quote, target = self._engine.quote, self._target(one, of_full=load.full is not None)
         there = '"__mp_there"'
         same = " AND ".join(
@@ -287,13 +291,13 @@ class Gate:
         return _single(check, one.table, found)
 
     def _new_columns(self, table: Table) -> list[str]:
-        have = self._tables.columns().get(table.name, {})
+        have = self._tables.columns_of(table.name) or {}
         return [name for name in stored_columns(table) if matched(have, name) is None]
 
     def _refused(self, table: Table, check: SqlCheck, error: LoadFailed) -> Checked:
         """The outcome of a SELECT on columns that the item lacks. Raises CheckInvalid for any other refused SELECT."""
         own = {name.lower() for name in (*stored_columns(table), LOAD_TIME.name)}
-        lacking = [name for name in self._tables.columns().get(table.name, {}) if name.lower() not in own]
+        lacking = [name for name in (self._tables.columns_of(table.name) or {}) if name.lower() not in own]
         if STAGED in check.query and (mentioned := check.mentions(lacking)):
             note = f"the item has no column {', '.join(mentioned)}"
             return Checked(check.name, table.name, check.severity, note=note)

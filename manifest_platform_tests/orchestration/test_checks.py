@@ -11,6 +11,7 @@ from typing import Any
 
 import dagster as dg
 import pytest
+import yaml
 
 from manifest_platform.operations import landing
 from manifest_platform.orchestration import feed_checks
@@ -201,3 +202,37 @@ def _landed(result: dg.SensorResult) -> dg.AssetCheckEvaluation:
     """Returns the sensor's check of the landing root."""
     [found] = [one for one in result.asset_events if isinstance(one, dg.AssetCheckEvaluation) and one.check_name == REGISTERED]
     return found
+
+
+# Checks of loads
+
+
+def _declare(shop: DagsterShop, *checks: dict[str, Any]) -> None:
+    whole = yaml.safe_load(shop.config_file.read_text())
+    whole["datasets"][NAME]["load"] = {"checks": list(checks)}
+    shop.config_file.write_text(yaml.safe_dump(whole))
+
+
+def test_a_check_of_a_load_is_a_check_of_the_asset(shredded: DagsterShop) -> None:
+    few: dict[str, Any] = {"name": "few", "table": "events", "kind": "rows", "max": 1, "severity": "warn"}
+    _declare(shredded, few, {**few, "name": "lag", "max": 1000, "severity": "error"})
+    assert shredded.checks()["check_few"].description == "No load was checked yet."
+    assert shredded.drain(max_items=1).success
+    warned, passed = (shredded.checks()[f"check_{name}"] for name in ("few", "lag"))
+    assert (warned.passed, warned.severity) == (False, dg.AssetCheckSeverity.WARN)
+    assert warned.description == f"check few of table events: {EVENTS} rows; allowed: at most 1"
+    assert {name: value.value for name, value in warned.metadata.items()} == {
+        "item": run_name(0),
+        "table": "events",
+        "value": EVENTS,
+        "found": f"{EVENTS} rows",
+        "limit": "at most 1",
+    }
+    assert passed.passed
+    _declare(shredded, {**few, "severity": "error"})
+    drained = shredded.drain()
+    assert not drained.success
+    [evaluated] = [one for one in drained.get_asset_check_evaluations() if one.check_name == "check_few"]
+    assert (evaluated.passed, evaluated.severity) == (False, dg.AssetCheckSeverity.ERROR)
+    assert evaluated.metadata["item"].value == run_name(1)
+    assert evaluated.description == f"check few of table events: {EVENTS} rows; allowed: at most 1"
