@@ -197,6 +197,9 @@ def print_summary(report: DrainReport, as_typed: Typed) -> None:
         f"{f', {report.put_back:,} put back' if report.put_back else ''}"
         f" in {report.seconds:.1f} s; stopped: {report.stop}"
     )
+    for done in report.upkeep:
+        if done.why_not:
+            say(wrapped(f"upkeep: {done.action} of table {done.table or '(any)'} was not done: {done.why_not}", "! ", "  "))
     for end in report.ends:
         feed = f"{end.feed}{f', {end.target}' if end.target else ''}: " if len(report.ends) > 1 else ""
         item = f"{feed}blocked by {end.item}: " if end.item else feed

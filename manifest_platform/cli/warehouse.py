@@ -17,7 +17,9 @@ from manifest_platform.cli.remedies import typed
 from manifest_platform.cli.signals import ending_well
 from manifest_platform.operations.reconcile import Reconciled, accept, reconcile, would_reconcile
 from manifest_platform.operations.warehouse_check import check, grants
+from manifest_platform.pipeline.events import Tidied
 from manifest_platform.pipeline.full import LATEST, Begun, begin
+from manifest_platform.pipeline.upkeep import tidied, without_old_rows
 from manifest_platform.remedies import Action, Remedy
 from manifest_platform.warehouse.probes import Result
 
@@ -147,6 +149,51 @@ def accept_(
     if not found:
         return Exit.NOTHING
     return Exit.BLOCKED if any(one.lost for one in found) else Exit.DONE
+
+
+@warehouse.command("upkeep", cls=Command, epilog=examples("warehouse upkeep --dry-run", "warehouse upkeep --target lab"))
+def upkeep_(
+    context: typer.Context,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Show what would be done, and change nothing.")] = False,
+    target: Target = None,
+) -> int:
+    """Removes old rows as `load.retention` says, then does what tables need as `warehouse.upkeep` says.
+
+    Housekeeping does the same, and each drain does the latter. Exit code 4 if there is nothing to do, 1 if a part could not be
+    done now: run it again.
+    """
+    documents: list[dict[str, object]] = []
+    done: list[Tidied] = []
+    with open_pipeline(context, author=operator(), target=target) as pipeline, ending_well("it may be run again"):
+        for one in pipeline.each_target():
+            if target not in (None, one.target):
+                continue
+            found = [*without_old_rows(one, dry_run), *tidied(one, dry_run)]
+            one.let_go()
+            documents.append({"target": one.target, "done": [asdict(each) for each in found]})
+            done += found
+            if not as_json(context):
+                _say_upkeep(found, one.target if len(pipeline.targets) > 1 else "", dry_run)
+    if as_json(context):
+        print_json({"dry_run": dry_run, "targets": documents})
+    elif not done:
+        say("nothing to do")
+    if any(one.why_not for one in done):
+        return Exit.FAILED
+    return Exit.DONE if done else Exit.NOTHING
+
+
+def _say_upkeep(found: Iterable[Tidied], target: str, dry_run: bool) -> None:
+    would = "would be " if dry_run else ""
+    for one in found:
+        where = f"{target}: " if target else ""
+        what = f"{where}{one.table or 'any table'}: {one.action}"
+        if one.why_not:
+            say(wrapped(f"{what} was not done: {one.why_not}", "✗ ", "    "))
+        elif one.until:
+            say(f"✓ {where}{one.table}: {one.rows:,} rows before {one.until:%Y-%m-%d %H:%M} UTC {would}removed")
+        else:
+            say(f"✓ {what} {would}done, after {one.rows:,} changed rows")
 
 
 def _document(one: Reconciled) -> dict[str, object]:

@@ -18,7 +18,9 @@ from manifest_platform.operations.archive import archive_dataset
 from manifest_platform.operations.doctor import Doctor
 from manifest_platform.operations.doctor.findings import Kind
 from manifest_platform.pipeline import Pipeline
+from manifest_platform.pipeline.events import Tidied
 from manifest_platform.pipeline.merge import Merging
+from manifest_platform.pipeline.upkeep import tidied, without_old_rows
 from manifest_platform.warehouse.errors import WarehouseError
 
 PATIENCE_S = 60.0
@@ -117,6 +119,34 @@ def _archive(name: str, pipeline: Pipeline, dry_run: bool) -> Chore:
     return Chore(name, {"items": found.items, "records": found.records})
 
 
+def _old_rows(name: str, pipeline: Pipeline, dry_run: bool) -> Chore:
+    """Removes old rows of the warehouses' tables."""
+    if not pipeline.dataset.load.retention:
+        return Chore(name, off="load.retention has no table")
+    return _chore(name, "rows", without_old_rows, pipeline, dry_run)
+
+
+def _tidied(name: str, pipeline: Pipeline, dry_run: bool) -> Chore:
+    """Does what tables of the warehouses need that no drain had the time for."""
+    if not any(target.engine_settings.upkeep.actions for target in pipeline.each_target()):
+        return Chore(name, off="no warehouse has upkeep.actions")
+    return _chore(name, "actions", tidied, pipeline, dry_run)
+
+
+def _chore(name: str, what: str, does: Callable[[Pipeline, bool], list[Tidied]], pipeline: Pipeline, dry_run: bool) -> Chore:
+    removed: dict[str, int] = {}
+    hindered: list[str] = []
+    for target in pipeline.each_target():
+        for one in does(target, dry_run):
+            key = f"{what} of {one.table}" + (f" in {target.target}" if len(pipeline.targets) > 1 else "")
+            if one.why_not:
+                hindered.append(f"{one.action} of table {one.table or '(any)'}: {one.why_not}")
+            else:
+                removed[key] = removed.get(key, 0) + (one.rows if what == "rows" else 1)
+        target.let_go()
+    return Chore(name, removed, hindered="; ".join(hindered))
+
+
 def _off(pipeline: Pipeline, key: str) -> str:
     return "the dataset is not merged" if pipeline.dataset.merge is None else f"housekeeping.{key} is null"
 
@@ -126,4 +156,6 @@ _CHORES: dict[str, Callable[[str, Pipeline, bool], Chore]] = {
     "superseded merged objects": _superseded,
     "rows of merging": _merge_rows,
     "archive": _archive,
+    "old rows": _old_rows,
+    "upkeep": _tidied,
 }

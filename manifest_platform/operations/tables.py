@@ -29,7 +29,7 @@ class TableState:
 
     `types`: the types of the rows with their versions, as far as the items' records list them. `ledger`: the rows loaded
     according to the warehouse's ledger; `warehouse`: the rows in the table. Both are None if the warehouse was not asked;
-    `warehouse` is also None if it has no such table.
+    `warehouse` is also None if it has no such table. `removed`: the old rows that upkeep removed from it.
     """
 
     table: str
@@ -40,6 +40,7 @@ class TableState:
     types: set[str] = field(default_factory=set)
     ledger: int | None = None
     warehouse: int | None = None
+    removed: int = 0
 
 
 @dataclass(frozen=True)
@@ -143,6 +144,7 @@ def _compare(
             ledger.update(reader.applied_rows(feed, epoch))
         with progress.work("counting the rows of the warehouse's tables"):
             held = reader.row_counts()
+        removed = reader.removed_rows()
         if +expected != +ledger and not states.differences:
             states.differences += _unlike(pipeline, reader, epochs)
     known = bool(states.differences)
@@ -151,14 +153,20 @@ def _compare(
         if one is None:
             one = TableState(name)
             states.tables.append(one)
-        one.ledger, one.warehouse = ledger[name], held.get(name)
+        one.ledger, one.warehouse, one.removed = ledger[name], held.get(name), removed.get(name, 0)
         if one.ledger != expected[name]:
             said = f"{name}: the log has {expected[name]:,} rows, and the warehouse's ledger has {one.ledger:,}"
             states.differences.append(Difference(name, said, None if known else Remedy(Action.EXAMINE)))
-        elif pipeline.source.appends and not states.accepted and not states.uncounted and (one.warehouse or 0) != one.ledger:
+        elif (
+            pipeline.source.appends
+            and not states.accepted
+            and not states.uncounted
+            and ((one.warehouse or 0) + one.removed != one.ledger)
+        ):
+            old = f", {one.removed:,} of them were removed as old" if one.removed else ""
             said = (
-                f"{name}: {one.ledger:,} rows were loaded, and the table has {one.warehouse or 0:,}. Another program added or"
-                " deleted rows: restore the warehouse from a backup, or correct the table by hand"
+                f"{name}: {one.ledger:,} rows were loaded{old}, and the table has {one.warehouse or 0:,}. Another program added"
+                " or deleted rows: restore the warehouse from a backup, or correct the table by hand"
             )
             states.differences.append(Difference(name, said))
     states.tables.sort(key=lambda one: one.table)

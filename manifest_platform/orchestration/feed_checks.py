@@ -428,6 +428,7 @@ def _rows_in_warehouse(pipeline: Pipeline, feed: str, newest: int) -> dg.AssetCh
     """Compares the row counts of append-only tables with the sums of the loads in the ledger."""
     expected: dict[str, int] = {}
     found: dict[str, int] = {}
+    removed: dict[str, int] = {}
     unlike: list[str] = []
     standing = pipeline.manifest.state(pipeline.load).feed(feed)
     if standing.applied:
@@ -437,11 +438,15 @@ def _rows_in_warehouse(pipeline: Pipeline, feed: str, newest: int) -> dg.AssetCh
         since = min(told).sort if told else ""
         with _reading(pipeline) as reader:
             found, expected = reader.row_counts(), reader.applied_rows(feed, standing.serving_epoch)
+            removed = reader.removed_rows()
             newer = reader.ledger(feed, standing.serving_epoch, after=since) if told else ()
             applied = {entry.position: entry.rows for entry in newer}
         unlike = sorted(key.name for key, record in told.items() if applied.get(key.position) != record.data["rows"])
-    wrong = sorted(table for table, rows in expected.items() if found.get(table, 0) != rows)  # other tables are the user's
-    shown = metadata.counts("table", {"ledger": expected, "warehouse": found})
+    wrong = sorted(  # other tables are the user's
+        table for table, rows in expected.items() if found.get(table, 0) + removed.get(table, 0) != rows
+    )
+    counted = {"ledger": expected, "warehouse": found, **({"removed as old": removed} if removed else {})}
+    shown = metadata.counts("table", counted)
     return check_result(
         passed=not wrong and not unlike,
         metadata={"tables": shown, "wrong": ", ".join(wrong), "unlike": ", ".join(unlike)},
@@ -477,7 +482,7 @@ _COUNTS = {
     True: FeedCheck(
         "rows_in_warehouse",
         Stage.WAREHOUSE,
-        "Rows in the ledger = rows in the tables; and the manifest agrees for the newest directories.",
+        "Rows in the ledger = rows in the tables + old rows removed; and the manifest agrees for the newest directories.",
         _rows_in_warehouse,
         reads_warehouse=True,
     ),

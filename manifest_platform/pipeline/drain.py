@@ -50,6 +50,7 @@ from manifest_platform.pipeline.pipeline import Pipeline
 from manifest_platform.pipeline.shredding import free_abandoned, portion, shred
 from manifest_platform.pipeline.targets import begin, is_begun
 from manifest_platform.pipeline.turns import HeldByWorker, Turn
+from manifest_platform.pipeline.upkeep import tidied
 from manifest_platform.remedies import Action, Remedy
 from manifest_platform.sources.source import SHRED
 from manifest_platform.spark import SparkUnavailable
@@ -93,6 +94,7 @@ def drain(
             place = (found.feed, one.target)
             if place in ends and ends[place].stop is Stop.IDLE:
                 ends[place] = work.end(one, found.feed, Stop.BLOCKED, reason=found.reason, remedy=found.remedy)
+        work.tidy(one)
         one.let_go()
     yield work.ended(ends)
 
@@ -119,6 +121,11 @@ class _Drain:
         report.seconds = time.monotonic() - self._begun
         report.requests = self.pipeline.manifest.store.requests - self._requests
         return report
+
+    def tidy(self, pipeline: Pipeline) -> None:
+        """Does the upkeep of a target that this drain has loaded something into."""
+        if self._loaded[pipeline.target]:
+            self.report.upkeep += tuple(tidied(pipeline))
 
     def count(self, event: Event) -> None:
         """Adds an event to the totals."""

@@ -187,12 +187,27 @@ class FeedEnd:
     target: str = ""
 
 
+@dataclass(frozen=True)
+class Tidied:
+    """An action of upkeep on a table: it was done, or `why_not` says what prevented it. `rows`: removed or changed rows.
+
+    `action`: an action of the engine; or `delete`, for removed old rows. `until`: the time before which rows are old.
+    """
+
+    table: str
+    action: str
+    rows: int = 0
+    seconds: float = 0.0
+    until: datetime | None = None
+    why_not: str = ""
+
+
 @dataclass
 class DrainReport:
     """The totals of a drain, and the reason why it stopped. Times are UTC.
 
     `ends`: the reason for each feed, of several targets for each target. `stop`, `feed`, `item`, `reason`, `remedy`: those of
-    the first that is not idle.
+    the first that is not idle. `upkeep`: what was done with the tables afterward.
     """
 
     started_at: datetime = field(default_factory=lambda: datetime.now(UTC))
@@ -210,6 +225,7 @@ class DrainReport:
     reason: str = ""
     remedy: Remedy | None = None
     ends: tuple[FeedEnd, ...] = ()
+    upkeep: tuple[Tidied, ...] = ()
 
 
 @dataclass(frozen=True)

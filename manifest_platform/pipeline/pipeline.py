@@ -46,6 +46,8 @@ if TYPE_CHECKING:
     from manifest_platform.warehouse.engines.engine import EngineSettings
 
 
+UPKEEP = Application("upkeep")
+"""The application that holds the lease of a target's upkeep; the place is the target's name."""
 _OTHER_WORK = tuple(
     (Application(name), place) for name, place in (("merge", "0"), ("publish", "catalog"), ("upkeep", "objects"))
 )
@@ -90,7 +92,8 @@ class Pipeline:
         author = author or f"manifest-platform {__version__}"
         self.source = open_source(dataset, self.dataset)
         declared = {feed: self._steps(feed) for feed in (*self.source.feeds, *self.source.registered)}
-        places = Places.of(declared, _OTHER_WORK)
+        upkeep = tuple((UPKEEP, target) for target in self.targets)
+        places = Places.of(declared, (*_OTHER_WORK, *upkeep))
         taken_over, time_of = TakenOver(store, places, clock), self.source.logical_time
         self.manifest = Manifest(taken_over, dataset, declared, author, run_id_of(run_id), clock, read_archived, time_of)
 

@@ -18,6 +18,7 @@ from manifest_platform.merging.settings import MergeSettings
 from manifest_platform.settings import YEAR, PluginSettings, Settings, StorageLocation
 from manifest_platform.shred.limits import InputLimits
 from manifest_platform.warehouse.checks import AnyCheck, same_names
+from manifest_platform.warehouse.upkeep_settings import RetentionSettings
 
 PLATFORM_STEPS = ("shred", "load")
 """The platform's own steps, which a user's steps may name as upstream."""
@@ -158,6 +159,10 @@ class LoadSettings(Settings):
 
     checks: tuple[AnyCheck, ...] = Field(
         (), description="assertions on the rows of each item, checked before they become visible"
+    )
+
+    retention: tuple[RetentionSettings, ...] = Field(
+        (), description="old rows of appended tables that upkeep removes; a table follows the first entry that covers it"
     )
 
     @field_validator("checks")

@@ -83,6 +83,7 @@ from manifest_platform.warehouse.errors import (
     Unclear,
     WarehouseError,
 )
+from manifest_platform.warehouse.upkeep_settings import RetentionSettings, UpkeepSettings
 
 _WAIT_SECONDS = 60
 
@@ -627,6 +628,23 @@ class EngineContract:
         assert isinstance(done, Applied)
         assert [one.passed for one in done.checks] == [False] * len(checks)
         assert shop.row_counts() == {EVENTS.name: 6}
+
+    def test_upkeep_does_every_action_and_counts_the_rows_that_it_removes(
+        self, settings: EngineSettings, shop: Warehouse, engine: Engine, tmp_path: Path
+    ) -> None:
+        shop.apply(load(events(tmp_path, "1")))
+        shop.apply(load(events(tmp_path, "2")))
+        upkeep = UpkeepSettings(actions=settings.upkeep_actions, changed_share=1)
+        for due in shop.upkeep.due(upkeep):
+            shop.upkeep.tidy(due)
+        assert shop.upkeep.due(upkeep) == []
+        aged = f'UPDATE {engine.qualified(SCHEMA, EVENTS.name)} SET "load_tstamp" = ? WHERE "event_id" LIKE \'1%\''
+        engine.write(aged, (datetime(2020, 5, 1, 12),))
+        [old] = shop.upkeep.old_rows([RetentionSettings(table="*", days=30)], datetime.now(UTC))
+        assert old.days == ((date(2020, 5, 1), 3),)
+        assert shop.remove_old(old) == 3
+        assert (shop.row_counts(), shop.removed_rows()) == ({EVENTS.name: 3}, {EVENTS.name: 3})
+        assert {id_[0] for id_, *_ in rows_of(engine, EVENTS)} == {"2"}
 
     def test_positions_compare_bytewise(self, shop: Warehouse, tmp_path: Path) -> None:
         for position in ("A", "Z", "a", "ä", "\uffff", "\U0001f600"):

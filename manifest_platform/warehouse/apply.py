@@ -78,6 +78,7 @@ from manifest_platform.warehouse.rules import (
 )
 from manifest_platform.warehouse.snapshot import NameKept, Replacement, replacement
 from manifest_platform.warehouse.tables import LOAD_TIME, Staged, Tables, check_counts, is_passing
+from manifest_platform.warehouse.upkeep import OldRows, Upkeep
 
 __all__ = [
     "AlreadyApplied",
@@ -130,6 +131,7 @@ class Warehouse:
         self._renamed = RenamedColumns(engine, dataset)
         self._families = Families(engine, dataset)
         self._gate = Gate(engine, self._tables)
+        self.upkeep = Upkeep(engine, dataset, self._tables, self._ledger, self._known_tables)
         self._told: list[str] = []  # of the load in progress
         self._prepared: set[str] = set()
         self._authority: dict[str, tuple[int, int]] = {}  # epoch and token of each feed's newest load
@@ -139,6 +141,10 @@ class Warehouse:
         """Connects if the warehouse exists; does not create a missing file. Raises Unavailable, Held."""
         if self._engine.exists():
             self._engine.execute("SELECT 1")
+
+    def exists(self) -> bool:
+        """True if the warehouse exists. Creates nothing."""
+        return self._engine.exists()
 
     @repeated
     def prepare(self, feed: str) -> None:
@@ -258,6 +264,16 @@ class Warehouse:
             raise
         except (Fenced, Behind, ManifestBehind) as error:
             raise NotTogether(str(error)) from error
+
+    def remove_old(self, old: OldRows) -> int:
+        """Removes the old rows of a table in several transactions, and returns their number."""
+        parts = list(self.upkeep.parts(old))
+        return sum(self.patiently(lambda one=one: self.upkeep.remove(old, *one)) for one in parts)
+
+    @repeated
+    def removed_rows(self) -> dict[str, int]:
+        """Returns the number of old rows that upkeep removed from each table. Writes nothing."""
+        return self.upkeep.removed() if self._engine.exists() else {}
 
     @repeated
     def newest_epoch(self) -> int:

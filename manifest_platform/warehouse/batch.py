@@ -52,7 +52,7 @@ def require_consecutive(loads: Sequence[Load]) -> None:
     """Raises ValueError for loads that may not be in one transaction: of several claims' authority, late, or out of order."""
     first = loads[0]
     authority = {(one.feed, one.epoch, one.serving_epoch, one.token, one.snapshots) for one in loads}
-    alone = [one.item for one in loads if one.late or one.full or one.overlaps or one.checks]
+    alone = [one.item for one in loads if one.late or one.full or one.overlaps]
     ascending = all(one.position < after.position for one, after in pairwise(loads))
     if len(authority) > 1 or alone or not ascending:
         raise ValueError(f"{first.item} and {len(loads) - 1} more are no consecutive items of one feed: {', '.join(alone)}")

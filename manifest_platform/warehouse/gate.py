@@ -155,7 +155,8 @@ class Gate:
                 maker = self._nulls if isinstance(check, NullsCheck) else self._unique
                 parts.append(maker(one, check, names))  # ty: ignore[invalid-argument-type]
         if parts and one:
-            selected = ", ".join(["count(*)", *(part.sql for part in parts if part.sql)])
+            expressions = ["count(*)", *(part.sql for part in parts if part.sql)]
+            selected = ", ".join(f'{sql} AS "__mp_{place}"' for place, sql in enumerate(expressions))
             values = [value for part in parts for value in part.parameters]
             sql = f"SELECT {selected} FROM {one.staging.sql} AS {_STAGED}"  # noqa: S608
             [(rows, *results)] = self._engine.execute(sql, [*values, *one.staging.parameters])

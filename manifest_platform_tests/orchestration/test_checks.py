@@ -207,18 +207,20 @@ def _landed(result: dg.SensorResult) -> dg.AssetCheckEvaluation:
 # Checks of loads
 
 
-def _declare(shop: DagsterShop, *checks: dict[str, Any]) -> None:
+def _declare(shop: DagsterShop, *checks: dict[str, Any]) -> DagsterShop:
+    """Returns the shop with these checks, in a code location that was loaded again."""
     whole = yaml.safe_load(shop.config_file.read_text())
     whole["datasets"][NAME]["load"] = {"checks": list(checks)}
     shop.config_file.write_text(yaml.safe_dump(whole))
+    return DagsterShop(shop.shop, shop.instance)
 
 
 def test_a_check_of_a_load_is_a_check_of_the_asset(shredded: DagsterShop) -> None:
     few: dict[str, Any] = {"name": "few", "table": "events", "kind": "rows", "max": 1, "severity": "warn"}
-    _declare(shredded, few, {**few, "name": "lag", "max": 1000, "severity": "error"})
-    assert shredded.checks()["check_few"].description == "No load was checked yet."
-    assert shredded.drain(max_items=1).success
-    warned, passed = (shredded.checks()[f"check_{name}"] for name in ("few", "lag"))
+    shop = _declare(shredded, few, {**few, "name": "lag", "max": 1000, "severity": "error"})
+    assert shop.checks()["check_few"].description == "No load was checked yet."
+    assert shop.drain(max_items=1).success
+    warned, passed = (shop.checks()[f"check_{name}"] for name in ("few", "lag"))
     assert (warned.passed, warned.severity) == (False, dg.AssetCheckSeverity.WARN)
     assert warned.description == f"check few of table events: {EVENTS} rows; allowed: at most 1"
     assert {name: value.value for name, value in warned.metadata.items()} == {
@@ -229,8 +231,7 @@ def test_a_check_of_a_load_is_a_check_of_the_asset(shredded: DagsterShop) -> Non
         "limit": "at most 1",
     }
     assert passed.passed
-    _declare(shredded, {**few, "severity": "error"})
-    drained = shredded.drain()
+    drained = _declare(shredded, {**few, "severity": "error"}).drain()
     assert not drained.success
     [evaluated] = [one for one in drained.get_asset_check_evaluations() if one.check_name == "check_few"]
     assert (evaluated.passed, evaluated.severity) == (False, dg.AssetCheckSeverity.ERROR)

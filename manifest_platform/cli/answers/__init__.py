@@ -88,6 +88,7 @@ ANSWERS: dict[str, Any] = {
     "warehouse accept": work.WarehouseAccepted,
     "warehouse check": work.WarehouseChecked,
     "warehouse grants": work.WarehouseGrants,
+    "warehouse upkeep": work.WarehouseUpkeep,
     "store create": looks.Setup,
     "store check": looks.Setup,
     "store upgrade": work.Upgraded,

@@ -253,7 +253,10 @@ class Types(TypedDict):
 
 
 class Table(TypedDict):
-    """The rows of a table: `rows` by the manifest's log, `ledger` by the warehouse's ledger, `warehouse` by counting them."""
+    """The rows of a table: `rows` by the manifest's log, `ledger` by the warehouse's ledger, `warehouse` by counting them.
+
+    `removed`: the old rows that upkeep removed.
+    """
 
     table: str
     rows: int
@@ -263,6 +266,7 @@ class Table(TypedDict):
     types: list[str]
     ledger: int | None
     warehouse: int | None
+    removed: int
 
 
 class TableDifference(TypedDict):

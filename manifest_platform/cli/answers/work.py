@@ -115,6 +115,31 @@ class FeedEnd(TypedDict):
     target: NotRequired[str]
 
 
+class Tidied(TypedDict):
+    """An action of upkeep on a table. `rows`: removed rows, or rows that changed since. `why_not`: what prevented it."""
+
+    table: str
+    action: str
+    rows: int
+    seconds: float
+    until: str | None
+    why_not: str
+
+
+class TargetUpkeep(TypedDict):
+    """The upkeep of a target's tables."""
+
+    target: str
+    done: list[Tidied]
+
+
+class WarehouseUpkeep(TypedDict):
+    """The upkeep of the tables of each target."""
+
+    dry_run: bool
+    targets: list[TargetUpkeep]
+
+
 class Drained(TypedDict):
     """The summary of a drain, and why it stopped. The last line."""
 
@@ -135,6 +160,7 @@ class Drained(TypedDict):
     reason: str
     command: str
     ends: list[FeedEnd]
+    upkeep: list[Tidied]
 
 
 ShredEvent = ShredStarted | Shredded | ItemFailed | PutBack | ShreddedAgain

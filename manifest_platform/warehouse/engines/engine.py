@@ -16,12 +16,15 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Annotated, Any, ClassVar
 
+from pydantic import Field, model_validator
+
 from manifest_platform import plugins
 from manifest_platform.deployments import PRODUCTION
 from manifest_platform.listing import Table
 from manifest_platform.settings import PluginSettings, Settings
 from manifest_platform.warehouse.errors import LoadFailed, Unavailable, Unclear
 from manifest_platform.warehouse.names import shortened
+from manifest_platform.warehouse.upkeep_settings import UpkeepAction, UpkeepSettings
 
 CONTROL_SCHEMA = "manifest_platform"
 """The schema of the platform's own tables in every warehouse: ledger, fence, and facts about the data tables."""
@@ -51,6 +54,17 @@ class EngineSettings(Settings, ABC):
     """
     counts_at_once: ClassVar[bool] = False
     """True if `count(*)` of a table takes milliseconds for any number of rows. Otherwise tables are counted less often."""
+    upkeep_actions: ClassVar[tuple[UpkeepAction, ...]] = ()
+    """The actions of upkeep that `Engine.tidy` does."""
+
+    upkeep: UpkeepSettings = Field(UpkeepSettings(), description="what is done with tables after loads changed them")
+
+    @model_validator(mode="after")
+    def _tidies_as_the_engine_can(self) -> EngineSettings:
+        if unknown := [one for one in self.upkeep.actions if one not in self.upkeep_actions]:
+            allowed = f"{', '.join(self.upkeep_actions)}" if self.upkeep_actions else "no action, because it needs none"
+            raise ValueError(f"upkeep.actions has {unknown[0]!r}, which {self.kind} does not have; allowed: {allowed}")
+        return self
 
     @property
     @abstractmethod
@@ -211,6 +225,13 @@ class Engine(ABC):
         This covers everything that a renamed table would lack, or that would stay with the old table: indexes, constraints,
         grants, comments. It covers views only if the engine binds them to a table instead of its name.
         """
+
+    def tidy(self, table: str, action: UpkeepAction) -> None:
+        """Does an action of upkeep with a table, outside of transactions. `table`: its qualified name.
+
+        Only the actions in the `upkeep_actions` of the engine's settings are asked for.
+        """
+        raise NotImplementedError(f"{type(self).__name__} has no {action}; declare it in upkeep_actions only if it has")
 
     def schema_creation(self, schema: str) -> str:
         """Returns the statement that creates a schema if absent."""

@@ -15,6 +15,7 @@ from manifest_platform.listing import Table
 from manifest_platform.warehouse.engines.duckdb.turns import Turns
 from manifest_platform.warehouse.engines.engine import Engine, Staging
 from manifest_platform.warehouse.errors import Conflict, ConstraintViolated, Held, LoadFailed, Unavailable
+from manifest_platform.warehouse.upkeep_settings import UpkeepAction
 
 if TYPE_CHECKING:
     import duckdb
@@ -185,6 +186,10 @@ class DuckDB(Engine):
             self.commit()
         finally:
             self.rollback()
+
+    def tidy(self, table: str, action: UpkeepAction) -> None:
+        """Collects statistics of a table; or writes a checkpoint of the file, which reclaims the space of deleted rows."""
+        self.execute(f"ANALYZE {table}" if action == "analyze" else "CHECKPOINT")
 
     def attached(self, schema: str) -> dict[str, list[str]]:
         """Returns indexes, constraints, defaults and comments. Views refer to tables by name, so none is lost."""

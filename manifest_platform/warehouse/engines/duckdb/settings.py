@@ -9,6 +9,7 @@ from pydantic import Field
 from manifest_platform.deployments import file_beside
 from manifest_platform.settings import LocalPath
 from manifest_platform.warehouse.engines.engine import EngineSettings
+from manifest_platform.warehouse.upkeep_settings import UpkeepAction
 
 if TYPE_CHECKING:
     from manifest_platform.warehouse.engines.duckdb.engine import DuckDB
@@ -19,6 +20,7 @@ class DuckDBSettings(EngineSettings):
 
     one_writer: ClassVar[bool] = True
     counts_at_once: ClassVar[bool] = True
+    upkeep_actions: ClassVar[tuple[UpkeepAction, ...]] = ("analyze", "vacuum")
     kind: Literal["duckdb"] = Field("duckdb", description="a DuckDB file")
     path: LocalPath = Field(
         ".manifest_platform/warehouse.duckdb",

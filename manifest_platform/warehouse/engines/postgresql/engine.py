@@ -26,6 +26,7 @@ from manifest_platform.warehouse.errors import (
     WarehouseError,
 )
 from manifest_platform.warehouse.names import with_ending
+from manifest_platform.warehouse.upkeep_settings import UpkeepAction
 
 if TYPE_CHECKING:
     import psycopg
@@ -253,6 +254,10 @@ class PostgreSQL(Engine):
                 f"{cause.diag.message_primary}: {cause.diag.message_detail}. Nothing was changed. Drop what depends on it, "
                 "resolve the item, and create it again after the load"
             ) from error
+
+    def tidy(self, table: str, action: UpkeepAction) -> None:
+        """Runs ANALYZE or VACUUM. Neither blocks readers or loads."""
+        self.execute(f"{'ANALYZE' if action == 'analyze' else 'VACUUM'} {table}")
 
     def attached(self, schema: str) -> dict[str, list[str]]:
         """Returns indexes, constraints, views, grants, comments, defaults, triggers and policies of a schema's tables."""

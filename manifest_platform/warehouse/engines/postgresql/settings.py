@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated, ClassVar, Literal
 from urllib.parse import parse_qsl, quote, unquote, urlsplit, urlunsplit
 
 from pydantic import AfterValidator, Field
@@ -11,6 +11,7 @@ from manifest_platform import masking
 from manifest_platform.deployments import identifier
 from manifest_platform.warehouse.engines.engine import EngineSettings
 from manifest_platform.warehouse.engines.postgresql.engine import Address, PostgreSQL
+from manifest_platform.warehouse.upkeep_settings import UpkeepAction
 
 _EXAMPLE = "postgresql://user@host:5432/database"
 
@@ -29,6 +30,7 @@ def _checked(url: str) -> str:
 class PostgreSQLSettings(EngineSettings):
     """The settings of a PostgreSQL database as the warehouse. Several processes may load it and read it at the same time."""
 
+    upkeep_actions: ClassVar[tuple[UpkeepAction, ...]] = ("analyze", "vacuum")
     kind: Literal["postgresql"] = Field("postgresql", description="a PostgreSQL database")
     url: Annotated[str, AfterValidator(_checked)] = Field(
         description=f"the database, such as `{_EXAMPLE}?sslrootcert=/path/to/ca.pem`, with connection parameters in the query. "

@@ -17,6 +17,7 @@ from manifest_platform.warehouse.engines.redshift.errors import breaks, translat
 from manifest_platform.warehouse.engines.redshift.layout import Layout, attributes, encoding, layout_of
 from manifest_platform.warehouse.engines.redshift.login import Login
 from manifest_platform.warehouse.errors import Conflict, LoadFailed, Unavailable, WarehouseError
+from manifest_platform.warehouse.upkeep_settings import UpkeepAction
 
 if TYPE_CHECKING:
     from redshift_connector import Connection, Cursor
@@ -281,6 +282,11 @@ class Redshift(Engine):
     def deletion(self, table: str, staged: str, same: str) -> str:
         """Returns a DELETE with USING, which Redshift runs as a join; it knows few forms of correlated subqueries."""
         return f"DELETE FROM {table} USING {staged} WHERE {same}"  # noqa: S608
+
+    def tidy(self, table: str, action: UpkeepAction) -> None:
+        """Runs ANALYZE, or one half of VACUUM. Neither blocks readers or loads."""
+        verbs = {"analyze": "ANALYZE", "vacuum": "VACUUM DELETE ONLY", "sort": "VACUUM SORT ONLY"}
+        self._run(f"{verbs[action]} {table}")
 
     def widen(self, table: str, column: str, sql_type: str) -> None:
         """Gives a column a wider type. Only a VARCHAR can change in place; any other column is replaced by a new column."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated, ClassVar, Literal
 from urllib.parse import parse_qsl, quote, unquote, urlsplit, urlunsplit
 
 from pydantic import AfterValidator, Field, model_validator
@@ -13,6 +13,7 @@ from manifest_platform.warehouse.engines.engine import EngineSettings
 from manifest_platform.warehouse.engines.redshift.engine import Redshift
 from manifest_platform.warehouse.engines.redshift.layout import Layout
 from manifest_platform.warehouse.engines.redshift.login import Login
+from manifest_platform.warehouse.upkeep_settings import UpkeepAction
 
 _EXAMPLE = "redshift://user@host:5439/database"
 _VARIABLE = r"^[A-Za-z_][A-Za-z0-9_]*$"
@@ -58,6 +59,7 @@ class LayoutSettings(Settings):
 class RedshiftSettings(EngineSettings):
     """The settings of a Redshift database as the warehouse: a cluster or Serverless. Rows come by COPY from S3."""
 
+    upkeep_actions: ClassVar[tuple[UpkeepAction, ...]] = ("analyze", "vacuum", "sort")
     kind: Literal["redshift"] = Field("redshift", description="a Redshift database")
     url: Annotated[str, AfterValidator(_checked)] = Field(
         description=f"the database, such as `{_EXAMPLE}`. The server's certificate and name are verified, unless "
