@@ -107,6 +107,7 @@ def test_the_place_names_no_user_and_a_deployment_has_a_database_beside() -> Non
     ("url", "mode"),
     [
         ("postgresql://u@db.example/d", "verify-full"),
+        ("postgresql://u@db.example/d?sslrootcert=/ca.pem", "verify-full"),
         ("postgresql://u@db.example/d?sslmode=require", None),
         ("postgresql://u@/d?host=/run/postgresql", None),
     ],
@@ -114,7 +115,17 @@ def test_the_place_names_no_user_and_a_deployment_has_a_database_beside() -> Non
 def test_the_certificate_is_verified_unless_the_url_says_otherwise(url: str, mode: str | None) -> None:
     options = PostgreSQLSettings(url=url).open()._options()
     assert options.get("sslmode") == mode
+    assert ("sslrootcert" in options) == (mode is not None and "sslrootcert" not in url)
     assert options["application_name"] == "manifest-platform"
+
+
+def test_a_server_without_tls_is_refused_unless_the_url_allows_it(proxy: tuple[Proxy, PostgreSQLSettings]) -> None:
+    _, plain = proxy
+    verified = plain.model_copy(update={"url": plain.url.partition("?")[0]})
+    with closing(verified.open(patience=30)) as engine, pytest.raises(Unavailable, match=r"SSL.*\?sslrootcert="):
+        Warehouse(engine, SCHEMA).reach()
+    with closing(plain.open()) as engine:
+        Warehouse(engine, SCHEMA).reach()
 
 
 def test_the_password_comes_from_its_variable_and_is_masked(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import os
 import re
+import ssl
 import uuid
 from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 from urllib.parse import parse_qsl, unquote, urlsplit
 
@@ -44,6 +47,7 @@ _SQL_TYPES = {
 _LOGICAL_TYPES = {sql: logical for logical, sql in _SQL_TYPES.items()} | {"character varying": "string", "text": "string"}
 _ALTER_WAITS_MILLISECONDS = 200
 _LOCKED = "55P03"
+_VERIFIED = "verify-full"
 _EXPLAINS = re.compile(r"\s*(EXPLAIN|SHOW)\b", re.IGNORECASE)
 
 
@@ -371,9 +375,18 @@ class PostgreSQL(Engine):
             "keepalives_count": 3,
             "client_encoding": "UTF8",
         }
-        if host and not host.startswith(("/", "@", "%2F", "%2f")):
-            options |= {"sslmode": "verify-full", **({} if "sslmode" in given else {"sslrootcert": "system"})}
+        if host and not host.startswith(("/", "@", "%2F", "%2f")) and given.get("sslmode", _VERIFIED) == _VERIFIED:
+            options |= {"sslmode": _VERIFIED, "sslrootcert": _authorities()}
         return {name: value for name, value in options.items() if name not in given} | {"password": self.address.password()}
+
+
+def _authorities() -> str:
+    """Returns the place of the certificates of the authorities to trust, unless the URL names one.
+
+    A driver that brings its own libraries looks for the system's certificates where they were built.
+    """
+    own = os.environ.get("PGSSLROOTCERT") or Path("~/.postgresql/root.crt").expanduser()
+    return str(own) if Path(own).exists() else ssl.get_default_verify_paths().cafile or "system"
 
 
 def logical_type(sql_type: str) -> str:

@@ -60,6 +60,8 @@ def translated(error: psycopg.Error, place: str, sql: str, role: str = "") -> Wa
             return LoadFailed(said)
         soon = not any(words in said for words in _NO_LOGIN)
         advice = "Check that the server runs and can be reached" if soon else _ADVICE["28"]
+        if "certificate" in said or "SSL" in said:
+            advice = "Name the certificate of the server's authority in the URL, as ?sslrootcert=/path/to/ca.pem"
         return Unavailable(f"{said}. Nothing was changed. {advice}, and try again", soon=soon)
     if code in _CONFLICTS or _is_race(error, code):
         return Conflict(said)
