@@ -40,7 +40,7 @@ def write_listing(directory: Path, tables: Sequence[tuple[Table, Sequence[pa.Tab
             path = target / f"{number}.parquet"
             pa.parquet.write_table(part, path)
             objects.append(ShreddedObject(table.name, DATE, storage.as_uri(path), part.num_rows, path.stat().st_size))
-    lines = sum(part.num_rows for part in tables[0][1])
+    lines = sum(one.rows for one in objects if one.table == tables[0][0].name)
     definitions = tuple(table for table, _ in tables)
     listing = Listing(storage.as_uri(directory), "1", lines, lines, 0, definitions, tuple(objects))
     listing.write(f"{listing.item}/listing.json")

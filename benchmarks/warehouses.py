@@ -6,6 +6,9 @@
                 psycopg, which copies the same rows in the same transactions (fence, ledger, rows); dlt, a run of it a directory
     windows     96 windows of 2,200 changes by key (1,800 updates, 200 new rows, 200 deletes) onto 200,000 rows: our apply; the
                 same statements by hand with psycopg; dlt's merge, which gets the first few windows only
+    catch_up    the same windows applied together in one transaction, compared with one by one
+    statements  the statements of a window, on PostgreSQL and DuckDB
+    full        the most memory of a process that loads a snapshot of 5 M rows, compared with one that loads a window
 
 Each way loads an empty database of one server on this machine, in turns, and must end with the same rows. The time runs from
 the first connection to the end of the last.
@@ -13,14 +16,18 @@ the first connection to the end of the last.
 
 from __future__ import annotations
 
+import argparse
 import logging
 import os
+import re
+import subprocess
 import sys
 import tempfile
 import time
 import uuid
 from collections.abc import Callable, Generator, Sequence
 from contextlib import closing, contextmanager
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any, cast
@@ -32,20 +39,26 @@ import ordered_load
 import psycopg
 import pyarrow as pa
 import pyarrow.parquet
-from pairs import arguments, interleaved, print_medians, print_ratio
-from prepared import DATASET, register, write_config
+from pairs import arguments, interleaved, print_figure, print_medians, print_ratio
+from prepared import DATASET, register, write_config, write_listing
 from psycopg.sql import SQL, Identifier
+from results import Result, tell
 
 from manifest_platform import config, storage
 from manifest_platform.listing import Listing, Table
 from manifest_platform.pipeline import Pipeline
-from manifest_platform.warehouse.apply import Applied, Load, Warehouse
+from manifest_platform.warehouse.apply import Applied, Full, Load, Warehouse
+from manifest_platform.warehouse.engines.engine import Engine
 from manifest_platform_tests.servers.postgres import Postgres, postgres_at
 from manifest_platform_tests.servers.warehouses import opened
 
 WAYS = ("ours", "plain", "dlt")
 RUNS_GOALS = {"plain": 1.15, "dlt": 0.15}
 WINDOWS_GOALS = {"plain": 1.25, "dlt": 0.15}
+CATCH_UP_GOAL = 0.3
+STATEMENTS, STATEMENTS_A_TABLE = 4, 3
+"""The goal for statements a window: fixed, and for each table of its listing."""
+SNAPSHOT_ROWS, WINDOW_ROWS, PART_ROWS, MEMORY_GOAL = 5_000_000, 20_000, 100_000, 1.05
 TYPES = {"string": "text", "double": "float8", "bigint": "int8", "integer": "int4", "decimal(38,10)": "numeric"}
 """Types by the names that binary COPY needs."""
 
@@ -287,7 +300,143 @@ def compare_windows(server: Server, repeats: int, scale: float, count: int, few:
         print_ratio("a window", seconds, "ours", peer, goal)
 
 
-PARTS = ("runs", "windows")
+# The same windows as one catch-up
+
+
+def timed_catch_up(way: str, server: Server, windows: Sequence[cdc.Window]) -> float:
+    """Seconds for all windows but the first: together in one transaction, or one by one."""
+    with server.database() as url:
+        windows_ours(windows[:1], 0, url, Path())
+        began = time.perf_counter()
+        if way == "one_by_one":
+            windows_ours(windows[1:], 1, url, Path())
+        else:
+            with closing(Warehouse(opened(settings_of(url)), "bench")) as warehouse:
+                assert len(warehouse.apply_all(loads(windows[1:], 1))) == len(windows) - 1
+        seconds = time.perf_counter() - began
+        cdc.check(way, windows, asked(url, f"SELECT id, name__v FROM bench.{cdc.TABLE.name}"))
+    return seconds
+
+
+def compare_catch_up(server: Server, repeats: int, scale: float, count: int) -> None:
+    with tempfile.TemporaryDirectory() as directory:
+        windows = list(cdc.make_windows(Path(directory), int(cdc.ROWS * scale), scale, count))
+        ways = {way: partial(timed_catch_up, way, server, windows) for way in ("together", "one_by_one")}
+        seconds = interleaved(ways, repeats)
+    print_medians(seconds)
+    print_ratio(f"{count} windows together", seconds, "together", "one_by_one", CATCH_UP_GOAL)
+
+
+# Statements a window
+
+
+class Counted:
+    """Counts what an engine sends to its database: statements, and the COPY of each staged table where it is none."""
+
+    def __init__(self, engine: Engine, copies: bool) -> None:
+        self.sent, self._within = 0, False
+        for name in ("execute", "write"):
+            setattr(engine, name, partial(self._counted, getattr(engine, name)))
+        if copies:
+            setattr(engine, "stage", partial(self._copied, engine.stage))  # noqa: B010
+
+    def _counted(self, run: Callable[..., Any], *given: Any) -> Any:
+        outermost, self._within = not self._within, True
+        self.sent += outermost
+        try:
+            return run(*given)
+        finally:
+            self._within = not outermost
+
+    def _copied(self, stage: Callable[..., Any], *given: Any) -> Any:
+        self.sent += 1
+        return stage(*given)
+
+
+def count_statements(server: Server) -> None:
+    """The statements of a window whose tables are known, with upserts and deletes: two tables of its listing."""
+    with tempfile.TemporaryDirectory() as directory, server.database() as url:
+        windows = list(cdc.make_windows(Path(directory), 1000, 0.1, 3))
+        places = {"postgresql": settings_of(url), "duckdb": {"kind": "duckdb", "path": f"{directory}/warehouse.duckdb"}}
+        for kind, settings in places.items():
+            engine = opened(settings)
+            counted = Counted(engine, copies=kind == "postgresql")
+            with closing(Warehouse(engine, "bench")) as warehouse:
+                for load in loads(windows, 0):
+                    before = counted.sent
+                    warehouse.apply(load)
+            print_figure(f"statements a window, {kind}", counted.sent - before, STATEMENTS + 2 * STATEMENTS_A_TABLE)
+
+
+# Memory of a full load
+
+
+def make_snapshot(root: Path, rows: int) -> Listing:
+    """A snapshot of many rows, in files of 100,000."""
+    base = cdc.make_rows([(number, 0) for number in range(PART_ROWS)])
+    table = replace(cdc.TABLE, mode="replace")
+
+    def part(number: int) -> pa.Table:
+        ids = [f"S{number:05d}{place:09d}" for place in range(PART_ROWS)]
+        return base.set_column(0, "id", pa.array(ids, pa.string()))
+
+    return write_listing(root / "full", [(table, Parts(part, rows // PART_ROWS))])
+
+
+class Parts(Sequence[pa.Table]):
+    """Parts of a table that are made when they are written, and not kept."""
+
+    def __init__(self, make: Callable[[int], pa.Table], count: int) -> None:
+        self._make, self._count = make, count
+
+    def __len__(self) -> int:
+        return self._count
+
+    def __getitem__(self, number: Any) -> Any:
+        if number >= self._count:
+            raise IndexError
+        return self._make(number)
+
+
+def apply_and_measure(url: str, listing_file: str, mode: str) -> None:
+    """Applies one listing in this process, and prints the most memory that the process ever had, in MB."""
+    listing = Listing.read(storage.as_uri(listing_file))
+    full = Full(listing.item, ("incr",), ("incr", "full")) if mode == "full" else None
+    feed, epoch = ("full", 2) if full else ("incr", 1)
+    load = Load(listing.item, feed, listing.item, epoch, epoch, 1, f"record of {mode}", "checksum", listing, full=full)
+    with closing(Warehouse(opened(settings_of(url)), "bench")) as warehouse:
+        assert isinstance(warehouse.apply(load), Applied)
+    [peak] = re.findall(r"VmHWM:\s+(\d+) kB", Path("/proc/self/status").read_text())
+    print(int(peak) / 1000)
+
+
+def compare_memory(server: Server, scale: float) -> None:
+    with tempfile.TemporaryDirectory() as directory, server.database() as url:
+        window = next(iter(cdc.make_windows(Path(directory), WINDOW_ROWS, scale, 0)))
+        snapshot = make_snapshot(Path(directory), int(SNAPSHOT_ROWS * scale))
+        peaks, began = {}, time.perf_counter()
+        for mode, listing in (("window", window.listing), ("full", snapshot)):
+            file = storage.local_path(f"{listing.item}/listing.json")
+            done = subprocess.run(
+                [sys.executable, __file__, "--apply", url, file, mode], capture_output=True, text=True, check=True
+            )
+            peaks[mode] = float(done.stdout)
+        [(rows,)] = asked(url, f"SELECT count(*) FROM bench.{cdc.TABLE.name}")
+        assert rows == snapshot.lines, f"{rows} rows instead of {snapshot.lines}"
+    print(f"a window of {window.listing.lines:,} rows and a full load of {rows:,} took {time.perf_counter() - began:.0f} s")
+    value = peaks["full"] / peaks["window"]
+    told = Result(
+        "peak memory of a full load",
+        f"{peaks['full']:.0f} MB",
+        f"window {peaks['window']:.0f} MB",
+        f"{value:.3f}",
+        f"at most {MEMORY_GOAL:g}",
+        value <= MEMORY_GOAL,
+    )
+    tell(told)
+
+
+PARTS = ("runs", "windows", "catch_up", "statements", "full")
 
 
 def main() -> None:
@@ -295,7 +444,11 @@ def main() -> None:
     parser.add_argument("--windows", type=int, default=96, help="windows to apply (96)")
     parser.add_argument("--dlt-windows", type=int, default=4, help="of these, how many dlt applies (4)")
     parser.add_argument("--parts", nargs="+", choices=PARTS, default=PARTS, help="what to measure; by default everything")
+    parser.add_argument("--apply", nargs=3, help=argparse.SUPPRESS)
     options = parser.parse_args()
+    if options.apply:
+        apply_and_measure(*options.apply)
+        return
     logging.disable(logging.WARNING)
     os.environ["RUNTIME__DLTHUB_TELEMETRY"] = "false"  # telemetry would leave the machine and distort the times
     with postgres_at(Path()) as socket_folder:
@@ -304,6 +457,12 @@ def main() -> None:
             compare_runs(server, options.repeats, options.scale)
         if "windows" in options.parts:
             compare_windows(server, options.repeats, options.scale, options.windows, options.dlt_windows)
+        if "catch_up" in options.parts:
+            compare_catch_up(server, options.repeats, options.scale, options.windows)
+        if "statements" in options.parts:
+            count_statements(server)
+        if "full" in options.parts:
+            compare_memory(server, options.scale)
 
 
 if __name__ == "__main__":
