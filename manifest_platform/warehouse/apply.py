@@ -650,6 +650,7 @@ class Warehouse:
         self._tables.forget()
         self._known_tables.forget()
         self._renamed.forget()
+        self._retired.forget()
         self._families.forget()
 
 

@@ -453,6 +453,7 @@ class RetiredEntries:
     def __init__(self, engine: Engine, dataset: str) -> None:
         self._engine, self._dataset = engine, dataset
         self._control = ControlTable(engine, "retired", dataset, _RETIRED)
+        self._entered: dict[Retired, Retired] | None = None  # None: read the table
 
     def create(self) -> None:
         """Creates the table if absent."""
@@ -469,15 +470,21 @@ class RetiredEntries:
         )
         return [RetiredEntry(table, column or None, item, at.replace(tzinfo=UTC)) for table, column, item, at in found]
 
+    def forget(self) -> None:
+        """Clears the cache of `update`: the next load queries the warehouse. Only the feed's own worker changes its entries."""
+        self._entered = None
+
     def update(self, transaction: Transaction, listing: Listing, now: datetime) -> None:
         """Adds entries for what a listing retires, once, and deletes entries for what it brings back."""
         self.update_all(transaction, [(listing, now)])
 
     def update_all(self, transaction: Transaction, listings: Sequence[tuple[Listing, datetime]]) -> None:
         """Updates the entries by listings in their order. Writes only what differs afterward."""
-        # The entry of a whole table has an empty text as column, because NULL equals nothing.
-        found = transaction.rows(f'SELECT "table", "column" FROM {self._table} WHERE "dataset" = ?', (self._dataset,))  # noqa: S608
-        entered = {_caseless(one): one for one in (Retired(table, column or None) for table, column in found)}
+        if self._entered is None:
+            # The entry of a whole table has an empty text as column, because NULL equals nothing.
+            found = transaction.rows(f'SELECT "table", "column" FROM {self._table} WHERE "dataset" = ?', (self._dataset,))  # noqa: S608
+            self._entered = {_caseless(one): one for one in (Retired(table, column or None) for table, column in found)}
+        entered = dict(self._entered)
         before, new = dict(entered), dict[Retired, tuple[str, datetime]]()
         for listing, now in listings:
             retired = {_caseless(one): one for one in listing.retired}
@@ -491,6 +498,8 @@ class RetiredEntries:
                 f'DELETE FROM {self._table} WHERE "dataset" = ? AND "table" = ? AND "column" = ?',  # noqa: S608
                 (self._dataset, before[back].table, before[back].column or ""),
             )
+        if before.keys() != entered.keys() or new:
+            self.forget()  # the transaction may yet be rolled back
         for gone, (item, now) in new.items():
             transaction.write(
                 f'INSERT INTO {self._table} ("dataset", "table", "column", "item", "retired_at") VALUES (?, ?, ?, ?, ?)',  # noqa: S608

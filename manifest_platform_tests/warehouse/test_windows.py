@@ -198,7 +198,7 @@ class TestChanges:
             engine.statements.clear()
             shop.apply(window(tmp_path, stop, products(a="1"), gone(PRODUCT, "b"), (SITE, [{"id": "s"}])))
         looked_through, moved = 3, 1 + 2 * 2
-        assert len(engine.statements) == looked_through + moved + 6  # BEGIN, fence, marker, retired, ledger, COMMIT
+        assert len(engine.statements) == looked_through + moved + 5  # BEGIN, fence, marker, ledger, COMMIT
 
 
 class TestRefusals:

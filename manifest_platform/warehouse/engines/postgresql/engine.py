@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from urllib.parse import parse_qsl, unquote, urlsplit
 
 from manifest_platform.listing import Table
-from manifest_platform.warehouse.engines.engine import CONTROL_SCHEMA, Engine, JsonEntries, Need, Staging
+from manifest_platform.warehouse.engines.engine import CONTROL_SCHEMA, NTH, Engine, JsonEntries, Need, Staging
 from manifest_platform.warehouse.engines.marks import translated as with_marks
 from manifest_platform.warehouse.engines.postgresql import staging as copying
 from manifest_platform.warehouse.engines.postgresql.catalog import ATTACHED, COLUMNS
@@ -306,12 +306,22 @@ class PostgreSQL(Engine):
 
     def stage(self, table: Table, uris: list[str]) -> Staging:
         """Copies the rows of the objects to a temporary table of this session, batch by batch."""
+        return self._copied(table, copying.Rows(table, uris, self.address.removes_nul))
+
+    def stage_items(self, table: Table, uris: Mapping[int, list[str]]) -> Staging:
+        """Copies the rows of all items to one temporary table. The place of each row's item is a further column."""
+        places = {uri: nth for nth, some in uris.items() for uri in some}
+        return self._copied(table, copying.Rows(table, list(places), self.address.removes_nul, places), (NTH,))
+
+    def _copied(self, table: Table, rows: copying.Rows, numbers: Sequence[str] = ()) -> Staging:
+        """Copies rows to a new temporary table, which has the columns of a table, then columns of numbers."""
         name = f'pg_temp."mp_{uuid.uuid4().hex}"'
-        columns = ", ".join(f"{self.quote(column.name)} {self.sql_type(column.type)}" for column in table.columns)
-        self.execute(f"CREATE TEMPORARY TABLE {name.removeprefix('pg_temp.')} ({columns})")
+        columns = [f"{self.quote(column.name)} {self.sql_type(column.type)}" for column in table.columns]
+        columns += [f"{self.quote(number)} integer" for number in numbers]
+        self.execute(f"CREATE TEMPORARY TABLE {name.removeprefix('pg_temp.')} ({', '.join(columns)})")
         staging = Staging(name)
         try:
-            self._copy(name, copying.Rows(table, uris, self.address.removes_nul))
+            self._copy(name, rows)
         except BaseException:
             self.unstage(staging)
             raise

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from manifest_platform import storage
 from manifest_platform.column_types import arrow_type
 from manifest_platform.listing import Table
 from manifest_platform.remedies import LAND_ANEW
+from manifest_platform.warehouse.engines.engine import NTH
 from manifest_platform.warehouse.errors import LoadFailed, Unavailable, ValueRefused
 
 if TYPE_CHECKING:
@@ -23,11 +24,14 @@ _PLACE = re.compile(r"COPY [^,]+, line (?P<row>\d+)(?:, column (?P<column>.*))?"
 class Rows:
     """The rows of a table's objects, in batches with the table's columns, in this order and with their types.
 
-    It remembers which rows it has given, to find the object of a row.
+    It remembers which rows it has given, to find the object of a row. `places`: a number for each object, which its rows then have
+    in a further column.
     """
 
-    def __init__(self, table: Table, uris: Sequence[str], removes_nul: bool = False) -> None:
-        self._table, self._uris, self._removes_nul = table, uris, removes_nul
+    def __init__(
+        self, table: Table, uris: Sequence[str], removes_nul: bool = False, places: Mapping[str, int] | None = None
+    ) -> None:
+        self._table, self._uris, self._removes_nul, self._places = table, uris, removes_nul, places
         self._given = 0
         self._starts: list[tuple[int, str]] = []  # the number of rows before each object, and the object
 
@@ -39,7 +43,7 @@ class Rows:
             self._starts.append((self._given, uri))
             try:
                 for batch in self._of_object(uri):
-                    yield batch
+                    yield batch if self._places is None else _numbered(batch, self._places[uri])
                     self._given += len(batch)
             except pa.ArrowInvalid as error:
                 raise LoadFailed(f"table {self._table.name}, object {uri}: {error}") from error
@@ -103,3 +107,9 @@ class Rows:
         return ValueRefused(
             f"table {self._table.name}{where}, row {row - before:,} of {uri}: {why}. Nothing was loaded", LAND_ANEW
         )
+
+
+def _numbered(batch: pa.RecordBatch, number: int) -> pa.RecordBatch:
+    import pyarrow as pa
+
+    return batch.append_column(NTH, pa.array([number] * len(batch), pa.int32()))

@@ -1,0 +1,55 @@
+"""The statements that a load sends to a server, each of which costs a round trip.
+
+Those of the embedded engine are counted in `test_windows`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import pytest
+
+from manifest_platform.testing.loads import PRODUCT, SITE, gone, products, window
+from manifest_platform.warehouse.apply import Warehouse
+from manifest_platform.warehouse.engines.engine import Engine
+from manifest_platform_tests.servers.warehouses import Place
+
+MOST = {"postgresql": 5 + 6 * 3 - 1}
+"""For a window with three tables in its listing, one of them of deletes, when its tables are known."""
+
+
+class Sent:
+    """The statements that an engine runs, the outermost only: `write` may use `execute`."""
+
+    def __init__(self, engine: Engine) -> None:
+        self.statements: list[str] = []
+        self._within = False
+        for name in ("execute", "write"):
+            setattr(engine, name, partial(self._told, getattr(engine, name)))
+
+    def _told(self, run: Callable[..., Any], sql: str, *given: Any) -> Any:
+        outermost, self._within = not self._within, True
+        if outermost:
+            self.statements.append(sql)
+        try:
+            return run(sql, *given)
+        finally:
+            self._within = not outermost
+
+
+@pytest.mark.engines(*MOST)
+@pytest.mark.everyday(*MOST)
+def test_a_window_sends_a_few_statements_a_table(place: Place) -> None:
+    engine = place.open()
+    sent = Sent(engine)
+    warehouse = Warehouse(engine, "shop")
+    for stop in ("0015", "0030", "0045"):
+        sent.statements.clear()
+        tables = [gone(PRODUCT, f"a{stop}"), products(b=stop), (SITE, [{"id": stop}])]
+        believed = {"0015": "", "0030": "record-incr-0015", "0045": "record-incr-0030"}[stop]
+        warehouse.apply(window(place.objects, stop, *tables, believed=believed))
+    warehouse.close()
+    copies = 3  # which are no statements of the contract
+    assert len(sent.statements) + copies == MOST[place.kind], "\n".join(sent.statements)
