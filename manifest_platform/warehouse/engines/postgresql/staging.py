@@ -24,8 +24,8 @@ _PLACE = re.compile(r"COPY [^,]+, line (?P<row>\d+)(?:, column (?P<column>.*))?"
 class Rows:
     """The rows of a table's objects, in batches with the table's columns, in this order and with their types.
 
-    It remembers which rows it has given, to find the object of a row. `places`: a number for each object, which its rows then have
-    in a further column.
+    It remembers which rows it has given, to find the object of a row. `places`: a number for each object, which its rows then
+    have in a further column.
     """
 
     def __init__(
