@@ -8,7 +8,7 @@
                 same statements by hand with psycopg; dlt's merge, which gets the first few windows only
     catch_up    the same windows applied together in one transaction, compared with one by one
     statements  the statements of a window, on PostgreSQL and DuckDB
-    full        the most memory of a process that loads a snapshot of 5 M rows, compared with one that loads a window
+    full        the most memory of a process that loads a snapshot of 5 M rows, compared with a process that loads a window
 
 Each way loads an empty database of one server on this machine, in turns, and must end with the same rows. The time runs from
 the first connection to the end of the last.
