@@ -24,7 +24,6 @@ from manifest_platform.testing.loads import SCHEMA, SITE, events, gone, load, pr
 from manifest_platform.warehouse.apply import Applied, Load, Warehouse
 from manifest_platform.warehouse.engines.engine import Engine
 from manifest_platform.warehouse.engines.snowflake.settings import SnowflakeSettings
-from manifest_platform.warehouse.probes import Probes, Result
 from manifest_platform_tests.servers.snowflake import Sessions, settings_of
 
 NOT_ON_FAKESNOW = {
@@ -183,10 +182,3 @@ def test_the_statements_of_a_load_are_those_that_the_documentation_counts(
     assert sent(window(tmp_path, "0030", products_)) <= 7 + 6
     assert sent(window(tmp_path, "0045", products_, sites)) <= 7 + 2 * 6
     shop.close()
-
-
-@pytest.mark.long
-def test_the_probes_of_a_warehouse_pass(snowflake: SnowflakeSettings, tmp_path: Path) -> None:
-    found = {one.probe: one for one in Probes(snowflake, f"file://{tmp_path}/probed", ("shop",)).run()}
-    assert {name: one.note for name, one in found.items() if one.result is not Result.OK} == {}
-    assert "role LOADER" in found["connect"].note
