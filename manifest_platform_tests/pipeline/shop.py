@@ -27,7 +27,7 @@ from typing import Any, NoReturn
 
 import yaml
 
-from manifest_platform import config, failpoints
+from manifest_platform import config, failpoints, storage
 from manifest_platform.demo.events import SCHEMAS, WrittenRun, write_run
 from manifest_platform.listing import LISTING_FILE
 from manifest_platform.manifest import LANDED, Application, ItemKey, Record, lease
@@ -141,14 +141,16 @@ class Shop:
         dataset = settings.datasets[NAME]
         if not self._has_all_at_home(settings.manifest.store, dataset.landing.root, dataset.shred.output):
             return self._shred(spark, count, **options)
-        alike = f"{dataset.landing} {dataset.shred} {count} {options}".replace(str(self.home), "HOME")
+        alike = f"{dataset.landing} {dataset.shred} {count} {options}".replace(self.place.objects, "HOME")
+        alike = alike.replace(str(self.home), "HOME")
         if alike not in _PREPARED:
             _PREPARED[alike] = prepared = Shop(Path(tempfile.mkdtemp(dir=_prepared_folder())), **self._settings)
             prepared._shred(spark, count, **options)
         return self._copy(_PREPARED[alike])
 
     def _has_all_at_home(self, store: str, landing: str, output: str) -> bool:
-        """True if the shop is empty and keeps all its data in its own directory."""
+        """True if the shop is empty and keeps all its data in its own directory, or its objects in the place of its own."""
+        output = output.replace(self.place.objects, str(self.home))
         places = [store.removeprefix("sqlite:///"), landing.removeprefix("file://"), output.removeprefix("file://")]
         wanted = [self.home / name for name in ("manifest.db", "landing", "shredded")]
         return [Path(place) for place in places] == wanted and not wanted[0].exists()
@@ -159,14 +161,23 @@ class Shop:
 
     def _copy(self, other: Shop) -> None:
         """Copies the landed and shredded data of another shop, with its paths replaced by those of this shop."""
-        for folder in ("landing", "shredded"):
-            shutil.copytree(other.home / folder, self.home / folder, dirs_exist_ok=True)
+        shutil.copytree(other.home / "landing", self.home / "landing", dirs_exist_ok=True)
+        (self.home / "shredded").mkdir(exist_ok=True)
         shutil.copy(other.home / "manifest.db", self.home)
-        here, there = str(self.home), str(other.home)
-        for listing in (self.home / "shredded").rglob(LISTING_FILE):
-            listing.write_text(listing.read_text().replace(there, here))
+        output = storage.as_uri(f"{self.place.objects}/shredded")
+        moved = {storage.as_uri(other.home / "shredded"): output, str(other.home): str(self.home)}
+        for file in (other.home / "shredded").rglob("*"):
+            if file.is_file():
+                data = file.read_bytes()
+                if file.name == LISTING_FILE:
+                    for there, here in moved.items():
+                        data = data.replace(there.encode(), here.encode())
+                storage.write_bytes(
+                    f"{output}/{storage.quote_path(file.relative_to(other.home / 'shredded').as_posix())}", data
+                )
         with closing(sqlite3.connect(self.home / "manifest.db")) as store, store:
-            store.execute("UPDATE manifest SET sort = replace(sort, ?1, ?2), data = replace(data, ?1, ?2)", (there, here))
+            for there, here in moved.items():
+                store.execute("UPDATE manifest SET sort = replace(sort, ?1, ?2), data = replace(data, ?1, ?2)", (there, here))
 
     @property
     def seen(self) -> Seen:
