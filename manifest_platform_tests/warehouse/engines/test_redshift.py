@@ -40,7 +40,7 @@ from manifest_platform.warehouse.engines.redshift.engine import Redshift
 from manifest_platform.warehouse.engines.redshift.errors import translated
 from manifest_platform.warehouse.engines.redshift.layout import Layout, attributes, layout_of
 from manifest_platform.warehouse.engines.redshift.settings import RedshiftSettings
-from manifest_platform.warehouse.errors import CannotLoad, Conflict, LoadFailed, Unavailable, Unclear
+from manifest_platform.warehouse.errors import CannotLoad, Conflict, LoadFailed, Unavailable, Unclear, ValueRefused
 from manifest_platform_tests.servers.redshift import ROLE, ROLE_WITHOUT_S3
 from manifest_platform_tests.servers.redshift import Redshift as StandIn
 
@@ -117,7 +117,7 @@ def test_a_value_that_no_column_can_hold_is_named_before_the_transaction(
     table = Table("t", (Column("v", type_),))
     found = put(s3_bucket, "t", pa.table({"v": pa.array(values, pa.decimal128(20, 2) if "decimal" in type_ else pa.string())}))
     shop = Warehouse(engine, SCHEMA)
-    with pytest.raises(LoadFailed, match=why) as raised:
+    with pytest.raises(ValueRefused, match=why) as raised:
         shop.apply(load(Listing("a", "1", 1, 1, 0, (table,), (found,))))
     assert found.uri in str(raised.value)
     assert rows_of(engine, "t") == []

@@ -16,7 +16,7 @@ from manifest_platform.warehouse.engines.redshift import staging as copying
 from manifest_platform.warehouse.engines.redshift.errors import breaks, translated
 from manifest_platform.warehouse.engines.redshift.layout import Layout, attributes, encoding, layout_of
 from manifest_platform.warehouse.engines.redshift.login import Login
-from manifest_platform.warehouse.errors import Conflict, LoadFailed, Unavailable, WarehouseError
+from manifest_platform.warehouse.errors import Conflict, LoadFailed, Unavailable, ValueRefused, WarehouseError
 from manifest_platform.warehouse.upkeep_settings import UpkeepAction
 
 if TYPE_CHECKING:
@@ -396,7 +396,7 @@ class Redshift(Engine):
             place = copying.wrong_value(table, uris)
             if place is None:
                 raise
-            raise LoadFailed(
+            raise ValueRefused(
                 f"table {table.name}, {place}. Nothing was loaded. Correct it at the source or set its type in shred.types, "
                 f"then reshred the item; or skip the item. {error}"
             ) from error

@@ -53,6 +53,8 @@ _OUTAGES = (
 _MISSING = re.compile(
     r"does not exist \(mandatory\)|NoSuchKey|specified key does not exist|Status 404|mandatory file", re.IGNORECASE
 )
+_SOON = ("08", "57P")
+"""Codes of a connection that was cut, and of a server that starts or stops: a repeat within seconds may succeed."""
 _OUTAGE_CODES = ("08", "28", "3D000", "42501", "53", "55P03", "57")
 
 
@@ -62,8 +64,9 @@ def translated(error: Exception, place: str, sql: str) -> WarehouseError:
     said = f"{place}: {message}"
     if not code:  # the driver's own: the connection broke, or the driver refuses the value
         if _is_of_connection(error):
-            advice = _advice(message) or "check that the server runs and can be reached"
-            return Unavailable(f"{said}. Nothing was changed. {_sentence(advice)}, and try again")
+            advice = _advice(message)
+            told = _sentence(advice or "check that the server runs and can be reached")
+            return Unavailable(f"{said}. Nothing was changed. {told}, and try again", soon=advice is None)
         return LoadFailed(f"{said}\nin the statement: {_first_line(sql)}")
     if _CONFLICTS.search(message) or (re.match(r"\s*(CREATE|ALTER)\b", sql, re.IGNORECASE) and _CREATED.search(message)):
         return Conflict(said)
@@ -72,9 +75,9 @@ def translated(error: Exception, place: str, sql: str) -> WarehouseError:
     if advice := _advice(f"{message} {code}"):
         is_of_data = re.match(r"(relation|column|schema)\b", message) and "does not exist" in message
         if not is_of_data:
-            return Unavailable(f"{said}. Nothing was changed. {_sentence(advice)}, and try again")
+            return Unavailable(f"{said}. Nothing was changed. {_sentence(advice)}, and try again", soon=code.startswith(_SOON))
     if code.startswith(_OUTAGE_CODES):
-        return Unavailable(f"{said}. Nothing was changed. Fix the cause, and try again")
+        return Unavailable(f"{said}. Nothing was changed. Fix the cause, and try again", soon=code.startswith(_SOON))
     return LoadFailed(f"{said}\nin the statement: {_first_line(sql)}")
 
 
