@@ -126,7 +126,7 @@ def _reader(pipeline: Pipeline, patient: bool, look: Look | None) -> Generator[W
 
 def _explained(pipeline: Pipeline, warehouse: Warehouse, feed: str, record: str) -> Broken:
     reason, action = _reason(pipeline, warehouse, feed, record)
-    return Broken(feed, reason, Remedy(action), pipeline.load.key)
+    return Broken(feed, reason, Remedy(action, target=pipeline.load.instance or ""), pipeline.load.key)
 
 
 def _reason(pipeline: Pipeline, warehouse: Warehouse, feed: str, record: str) -> tuple[str, Action]:

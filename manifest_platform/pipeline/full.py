@@ -125,7 +125,7 @@ def begin(
     if state.mode is Mode.FULL_LOAD and state.full:
         raise Refused(
             f"a full load with {ItemKey.at(key.feed, state.full).name} is in progress: drain to finish it, or cancel it",
-            Remedy(Action.CANCEL_FULL_LOAD),
+            Remedy(Action.CANCEL_FULL_LOAD, target=pipeline.load.instance or ""),
         )
     if not pipeline.manifest.item(key).processed_by(Application(SHRED)):
         for event in shred_chosen(pipeline, spark, [key]):
@@ -257,7 +257,7 @@ def remedy(pipeline: Pipeline) -> Remedy:
     stop = newest.landed.stop if newest and newest.landed else None
     if stop is None or stop < _to_contain(pipeline):
         return Remedy(Action.CAPTURE_SNAPSHOT, feed=feed)
-    return Remedy(Action.BEGIN_FULL_LOAD)
+    return Remedy(Action.BEGIN_FULL_LOAD, target=pipeline.load.instance or "")
 
 
 def _to_contain(pipeline: Pipeline) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 from pathlib import Path
 from typing import Any
 
@@ -10,9 +11,12 @@ import yaml
 
 from manifest_platform.manifest import Application, Failure, FailureKind, Ready, Refused
 from manifest_platform.operations.doctor import Doctor
+from manifest_platform.operations.reconcile import reconcile
+from manifest_platform.operations.reshred import reshred
 from manifest_platform.pipeline import Budget, DrainReport, Pipeline, Stop
 from manifest_platform.pipeline.discovery import discover
 from manifest_platform.pipeline.drain import drain
+from manifest_platform.remedies import Action
 from manifest_platform.sources.snowplow.settings import FEED
 from manifest_platform_tests.pipeline.shop import Shop, keys, no_spark, run_name, run_names
 
@@ -170,3 +174,48 @@ def remove(shop: Shop) -> None:
     whole = yaml.safe_load(shop.config_file.read_text())
     del whole["targets"]
     shop.config_file.write_text(yaml.safe_dump(whole))
+
+
+@pytest.mark.parametrize(("point", "committed"), [("load.in_transaction", False), ("load.committed", True)])
+def test_a_worker_killed_in_one_target_leaves_the_other_free(shop: Shop, point: str, committed: bool) -> None:
+    process = shop.process(f"{point}:kill")
+    process.communicate(timeout=250)
+    assert process.returncode == -signal.SIGKILL
+    with shop.open() as pipeline:
+        pipeline.manifest.end_leases(dead_run(pipeline))
+        assert drained(pipeline, targets=["lab"]).stop is Stop.IDLE
+        assert runs(pipeline, "lab") == run_names(0, 1, 2)
+        assert drained(pipeline).stop is Stop.IDLE
+        assert runs(pipeline, "warehouse") == run_names(0, 1, 2)
+        words = [str(one.state) for one in pipeline.manifest.history(keys(pipeline, 0)[0]) if one.application.key == "load"]
+        again = ["Failed", "Resolved", "Processing", "Processed"]
+        assert words == ["Processing", *(["Processed"] if committed else again)]
+
+
+def test_a_target_that_was_emptied_is_reconciled_alone(shop: Shop) -> None:
+    with shop.open() as pipeline:
+        drained(pipeline)
+    (shop.home / "lab.duckdb").unlink()
+    with shop.open() as pipeline:
+        report = drained(pipeline)
+        assert [(end.target, end.stop) for end in report.ends] == [("warehouse", Stop.IDLE), ("lab", Stop.BLOCKED)]
+        assert report.remedy and (report.remedy.action, report.remedy.target) == (Action.RECONCILE, "lab")
+        freed = [key for one in reconcile(pipeline.at("lab"), "emptied") for key in one.freed]
+        assert len(freed) == 3
+        assert drained(pipeline).loaded == 3
+        assert runs(pipeline, "lab") == run_names(0, 1, 2)
+
+
+def test_what_is_shredded_again_is_loaded_into_no_target_twice(shop: Shop, spark: Any) -> None:
+    with shop.open() as pipeline:
+        drained(pipeline, targets=["lab"])
+        reshred(pipeline, keys(pipeline, 1)[0], "a schema was mended")
+        [*_, report] = drain(pipeline, lambda: spark)
+        assert isinstance(report, DrainReport)
+        assert (report.shredded, report.loaded) == (1, 3)
+        assert runs(pipeline, "warehouse") == runs(pipeline, "lab") == run_names(0, 1, 2)
+
+
+def dead_run(pipeline: Pipeline) -> str:
+    [run] = {one.run_id for one in pipeline.manifest.kept().leases.values() if one.is_live(pipeline.clock())}
+    return str(run)
