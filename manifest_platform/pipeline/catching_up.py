@@ -91,8 +91,9 @@ def _together(pipeline: Pipeline, ready: Ready, most: int, only: Collection[Item
     """Returns the next item and the items that may be loaded in its transaction."""
     step, feed = pipeline.manifest.step(ready.item.key.feed, pipeline.load.key), ready.item.key.feed
     standing = ready.state.seen_by(step, feed)
-    if most < 2 or overlap(ready.item, step, standing) or Declared.by(pipeline).checks_of(feed):
-        return [ready.item]  # a check's outcome is one item's
+    alone = any(check.sees_each_item for check in Declared.by(pipeline).checks_of(feed))
+    if most < 2 or overlap(ready.item, step, standing) or alone:
+        return [ready.item]
     found, left = [ready.item], pipeline.dataset.load.batch.mib * 2**20 - shredded_bytes(ready.item)
     for item in pipeline.manifest.following(ready, pipeline.load.key, most - 1):
         standing, left = supposing_done(standing, found[-1]), left - shredded_bytes(item)
@@ -150,14 +151,16 @@ def loading_together(
             yield from ask(PutBackAll(tuple(some), f"{count} items could not be loaded together: {error}"))
         raise
     done = [
-        (claim, loaded_payload(one.entry, listing.bytes, one.told, batch=count), one.entry.record_id)
+        (claim, loaded_payload(one.entry, listing.bytes, one.told, one.checks, batch=count), one.entry.record_id)
         for claim, listing, one in zip(claims, listings, applied, strict=False)
     ]
     written: StepState | None = None
     for some in _parts(done, part):
         written = yield from ask(CompleteAll(tuple(some), written))
     return [
-        dataclasses.replace(loaded(claim.item, one.entry, listing.bytes, False, listing.tables, one.told), batch=count)
+        dataclasses.replace(
+            loaded(claim.item, one.entry, listing.bytes, False, listing.tables, one.told, one.checks), batch=count
+        )
         for claim, listing, one in zip(claims, listings, applied, strict=False)
     ]
 

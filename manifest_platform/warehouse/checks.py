@@ -57,6 +57,11 @@ class CheckSettings(Settings):
         return table.name != BAD_TABLE and table.mode != "delete" and fnmatchcase(table.name, self.table)
 
     @property
+    def sees_each_item(self) -> bool:
+        """True if the check must see the table as it is after each item, so that no other item may be in its transaction."""
+        return False
+
+    @property
     def names_one_table(self) -> bool:
         """True if `table` is a name, not a pattern."""
         return not set("*?[") & set(self.table)
@@ -144,6 +149,11 @@ class SqlCheck(CheckSettings):
             raise ValueError("allowed: `min`, `max` or both with `returns: number`, and neither of them otherwise")
         _in_order(self.min, self.max)
         return self
+
+    @property
+    def sees_each_item(self) -> bool:
+        """True for a SELECT that reads the table as it will be."""
+        return self.reads_target
 
     @property
     def reads_target(self) -> bool:

@@ -74,3 +74,30 @@ def test_a_wrong_query_waits_without_an_attempt_and_is_told(tmp_path: Path, spar
     change(shop, {**wrong, "query": "SELECT * FROM {staged} WHERE event_id IS NULL"})
     with shop.open() as pipeline:
         assert drained(pipeline)[1].loaded == 2
+
+
+def test_a_check_finds_the_run_at_fault_among_several_in_a_transaction(tmp_path: Path, spark: Any) -> None:
+    second = {
+        "name": "second",
+        "table": "events",
+        "kind": "sql",
+        "query": "SELECT 1 FROM {staged} WHERE {item} LIKE '%-12-10-00%'",
+    }
+    few = {**FEW, "severity": "warn"}
+    shop = Shop(tmp_path, load={"batch": {"items": 5}, "checks": [second, few]})
+    shop.shredded(spark, 2)
+    with shop.open() as pipeline:
+        events, report = drained(pipeline)
+        [failed] = [event for event in events if isinstance(event, ItemFailed)]
+        assert (failed.key.name, report.item, report.loaded) == (run_name(1), run_name(1), 1)
+    change(shop, few)
+    with shop.open() as pipeline:
+        pipeline.manifest.resolve(keys(pipeline, 1)[0], "the check was wrong")
+        assert drained(pipeline)[1].loaded == 1
+    assert shop.seen.runs == run_names(0, 1)
+    other = Shop(tmp_path / "other", load={"batch": {"items": 5}, "checks": [few]})
+    other.shredded(spark, 2)
+    with other.open() as pipeline:
+        loaded = [event for event in drained(pipeline)[0] if isinstance(event, Loaded)]
+        assert [(one.batch, [check.passed for check in one.checks], len(one.told)) for one in loaded] == [(2, [False], 1)] * 2
+        assert [loaded_record(pipeline, number).data["checks"][0]["value"] for number in (0, 1)] == [EVENTS, EVENTS]
