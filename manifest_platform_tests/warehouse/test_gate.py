@@ -28,6 +28,8 @@ from manifest_platform.warehouse.checks import AnyCheck, CheckSettings, failed_n
 from manifest_platform.warehouse.errors import CheckFailed, CheckInvalid, NotTogether
 from manifest_platform_tests.warehouse.shop import Recording
 
+pytestmark = [pytest.mark.engines("duckdb"), pytest.mark.everyday("duckdb")]  # the contract has the others
+
 CHECK = TypeAdapter(AnyCheck)
 
 

@@ -17,6 +17,8 @@ from manifest_platform.warehouse.errors import LoadFailed
 from manifest_platform.warehouse.upkeep_settings import RetentionSettings, UpkeepSettings
 from manifest_platform_tests.warehouse.shop import Recording
 
+pytestmark = [pytest.mark.engines("duckdb"), pytest.mark.everyday("duckdb")]  # the contract has the others
+
 NOW = datetime(2024, 6, 1, 12, tzinfo=UTC)
 ALL = UpkeepSettings(actions=("analyze", "vacuum"), changed_share=0.5)
 
