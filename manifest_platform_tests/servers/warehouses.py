@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 import pytest
 
-from manifest_platform import plugins
+from manifest_platform import plugins, storage
 from manifest_platform.warehouse.engines.engine import Engine, EngineSettings
 
 if TYPE_CHECKING:
@@ -176,6 +176,21 @@ class StandInPlace(Place):
     @property
     def settings(self) -> dict[str, Any]:
         return {"kind": self.kind, "url": f"{self._redshift.url}?sslmode=disable", "role": "default"}
+
+    def open(self, patience: float | None = None, *, read_only: bool = False) -> Engine:
+        """Returns an engine that finds local objects in S3: within a process, a test may write them where it likes."""
+        engine = super().open(patience, read_only=read_only)
+        stage = engine.stage
+        engine.stage = lambda table, uris: stage(table, [self._in_s3(uri) for uri in uris])
+        return engine
+
+    def _in_s3(self, uri: str) -> str:
+        if not storage.is_local(uri):
+            return uri
+        path = storage.local_path(uri)
+        if path.exists():
+            storage.write_bytes(f"{self.objects}{path}", path.read_bytes())
+        return f"{self.objects}{path}"
 
     def save(self, name: str) -> None:
         self._copies.add(name)
