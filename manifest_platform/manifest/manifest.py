@@ -1307,7 +1307,7 @@ class Manifest:
         return ended
 
     def _inherit(self, lease: Lease, abandoned: Abandoned) -> Claim:
-        """A dead worker's claim. The watermark is unchanged since the claim, because nothing passes an open claim."""
+        """A dead worker's claim, with the state as it is now."""
         step = self.step(lease.feed, lease.application.key)
         worker = abandoned.processing.application
         if worker.key != step.application.key or abandoned.item.key.feed != lease.feed:

@@ -385,6 +385,7 @@ def _completion(
     step, processing = held.step, held.processing
     _require_open(item, processing)
     application, key = step.application, item.key
+    inherited = epoch is not None and processing.data.get("batch", 1) > 1
     if step.ordered:
         mode = Mode.FULL_LOAD if step.order == "full" else Mode.INCREMENTAL
         lowest = state.seen_by(step, key.feed).serving_epoch
@@ -406,14 +407,16 @@ def _completion(
     )
     writes: list[Write] = [put_record(key, done.records[-1]), *changes(item, done, steps)]
     if step.ordered:
-        state = _after(done, held, _recount(item, done, step, state), believed)
+        state = _after(done, held, _recount(item, done, step, state), believed, inherited)
     return writes, state
 
 
-def _after(done: Item, held: Claim, state: StepState, believed: str | None) -> StepState:
+def _after(done: Item, held: Claim, state: StepState, believed: str | None, inherited: bool) -> StepState:
     """The state after an item is done.
 
-    A late item moves no watermark; a snapshot moves the watermarks of all feeds it covers.
+    A late item moves no watermark; a snapshot moves the watermarks of all feeds it covers. `inherited`: a dead worker claimed
+    it together with others. Some of them may be done since, so nobody knows the watermark of that claim, and nothing more
+    counts as examined.
     """
     if believed is not None:
         for feed in (done.key.feed, *held.step.covers):
@@ -422,7 +425,9 @@ def _after(done: Item, held: Claim, state: StepState, believed: str | None) -> S
         return _end_full_load(done, held.step, state)
     if _is_behind(done.key, state) or _is_late(done, held.step, state):
         return state
-    return _advance(done, state, held.state)
+    name = done.key.feed
+    under = state.with_feed(name, watermark=state.feed(name).swept) if inherited else held.state
+    return _advance(done, state, under)
 
 
 def _end_full_load(snapshot: Item, step: Step, state: StepState) -> StepState:

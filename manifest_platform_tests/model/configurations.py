@@ -54,7 +54,10 @@ class Feed:
 
 @dataclass(frozen=True)
 class Configuration:
-    """A scope, small enough to be explored completely. `clerks`: how many operators and discoveries act concurrently."""
+    """A scope, small enough to be explored completely.
+
+    `clerks`: how many operators and discoveries act concurrently. `together`: the most items that a worker loads together.
+    """
 
     name: str
     about: str
@@ -64,6 +67,7 @@ class Configuration:
     shred: bool = False
     max_attempts: int = 3
     clerks: int = 1
+    together: int = 1
 
     def steps(self, feed: Feed) -> tuple[Step, ...]:
         """The declared steps of a feed."""
@@ -362,6 +366,61 @@ CONFIGURATIONS = [
         (INCR,),
         workers=1,
         clerks=2,
+    ),
+    Configuration(
+        "together",
+        "two items that may be loaded together, claimed and completed one after the other",
+        Budget(expiries=1, unclear=1, failures=1),
+        (INCR,),
+        together=2,
+    ),
+    Configuration(
+        "together-three",
+        "the same with three items, any of which may be skipped",
+        Budget(crashes=1, skips=1),
+        (Feed(items=3),),
+        workers=1,
+        together=3,
+    ),
+    Configuration(
+        "together-shred",
+        "items that may be loaded together, shredded in any order",
+        Budget(),
+        (Feed(items=3),),
+        workers=1,
+        shred=True,
+        together=2,
+    ),
+    Configuration(
+        "together-append",
+        "the same on a feed that appends late items",
+        Budget(crashes=1, unclear=1),
+        (Feed(items=3, late="append"),),
+        workers=1,
+        together=2,
+    ),
+    Configuration(
+        "together-full",
+        "items that may be loaded together, beside a snapshot that contains the first",
+        Budget(expiries=1, begins=1),
+        (INCR, SNAPSHOTS),
+        together=2,
+    ),
+    Configuration(
+        "together-restore",
+        "items that may be loaded together, by a manifest that is set back",
+        Budget(restores=1),
+        (INCR,),
+        workers=1,
+        together=2,
+    ),
+    Configuration(
+        "together-rewind",
+        "items that may be loaded together, into a warehouse that is set back",
+        Budget(crashes=1, rewinds=1, refusals=1),
+        (INCR,),
+        workers=1,
+        together=2,
     ),
 ]
 """All scopes. Each is explored completely."""

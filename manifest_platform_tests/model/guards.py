@@ -21,7 +21,7 @@ from manifest_platform.manifest.dataset import FeedState, Judgement, Jumped, Mod
 from manifest_platform.manifest.records import REASON, Application, Stamp
 from manifest_platform.manifest.store import Put, Write
 from manifest_platform.operations import accept, reconcile
-from manifest_platform.pipeline import loading
+from manifest_platform.pipeline import catching_up, loading
 from manifest_platform.pipeline.requests import Abandon, Program, ask
 
 Patch = tuple[object, str, Any]
@@ -75,7 +75,7 @@ _complete, _discover = transitions.complete, transitions.discover
 _begin, _cancel = transitions.begin_full_load, transitions.cancel_full_load
 _skip, _unskip, _resolve, _claim = transitions.skip, transitions.unskip, transitions.resolve, transitions.claim
 _reopen, _decide_to_reopen = transitions.reopen, Manifest.reopen
-_advance = transitions._advance
+_advance, _after, _parts = transitions._advance, transitions._after, catching_up._parts
 _judge, _choose = dataset.judge, dataset.choose
 
 
@@ -223,9 +223,11 @@ def _chooses_in_any_mode(step: Step, state: StepState, *others: Any) -> Verdict 
     return _choose(step, dataclasses.replace(state, mode=Mode.INCREMENTAL), *others)
 
 
-def _claims_in_any_mode(items: Sequence[Item], step: Step, state: StepState, token: int, stamp: Stamp) -> Any:
+def _claims_in_any_mode(
+    items: Sequence[Item], step: Step, state: StepState, token: int, stamp: Stamp, together: int = 0
+) -> Any:
     pretended = dataclasses.replace(state, mode=Mode.INCREMENTAL) if step.order == "strict" else state
-    return _claim(items, step, pretended, token, stamp)
+    return _claim(items, step, pretended, token, stamp, together)
 
 
 def _chooses_over_gaps(step: Step, *others: Any) -> Verdict | Jumped:
@@ -238,6 +240,20 @@ def _judges_without_upstream(item: Item, step: Step, feed: FeedState) -> Judgeme
 
 def _judges_without_boundary(item: Item, step: Step, feed: FeedState) -> Judgement:
     return _judge(item, step, dataclasses.replace(feed, boundary=""))
+
+
+def _parts_reversed(values: Sequence[Any], size: int) -> Iterator[Sequence[Any]]:
+    return iter([*_parts(values, size)][:: -1 if values and isinstance(values[0], tuple) else 1])
+
+
+def _adopts_as_examined(*given: Any) -> StepState:
+    return _after(*given[:-1], False)
+
+
+def _follows_anything(self: Manifest, ready: Ready, application: str, most: int) -> list[Item]:
+    step, feed = self.step(ready.item.key.feed, application), ready.state.feed(ready.item.key.feed)
+    behind = self.items(ready.item.key.feed, after=ready.item.key.position)
+    return [item for item in behind if _judge(item, step, feed).standing is Standing.READY][:most]
 
 
 def _abandons_unasked(_declared: loading.Declared, abandoned: dataset.Abandoned) -> Program[None]:
@@ -322,6 +338,12 @@ GUARDS = [
     ),
     Guard("applied", "a commit requires a position beyond the newest applied position", "restore-skip"),
     Guard("marker", "an item that is in the ledger is not applied again", "restore-append"),
+    Guard(
+        "applied_first",
+        "the commit of items that are loaded together requires a position beyond the applied position for the first of them",
+        "together-restore",
+        needless="the believed record and the ledger refuse the same loads",
+    ),
     # The chain
     Guard(
         "chain", "a commit requires that the fence names the record that the manifest believes was applied last", "rewind-crash"
@@ -382,6 +404,30 @@ GUARDS = [
         patches=((loading, "settling", _abandons_unasked),),
     ),
     Guard("current", "a new holder settles the current item of the lease's row before anything else", "two"),
+    Guard(
+        "through",
+        "a new holder settles all items that were claimed together before anything else",
+        "together",
+        needless="an open item stops the feed in its place, where it is settled, and its worker is fenced by then",
+    ),
+    Guard(
+        "complete_in_order",
+        "items that were loaded together are completed in their order",
+        "together",
+        patches=((catching_up, "_parts", _parts_reversed),),
+    ),
+    Guard(
+        "adopt_unexamined",
+        "adopting an item that was claimed together with others counts nothing more as examined",
+        "together-three",
+        patches=((transitions, "_after", _adopts_as_examined),),
+    ),
+    Guard(
+        "follow",
+        "an item is loaded together with the next item only if nothing between them is left to do",
+        "together-shred",
+        patches=((operations.Manifest, "following", _follows_anything),),
+    ),
     Guard(
         "raise_token",
         "the holder of the newest lease takes it again, above a fence with a newer token",

@@ -6,7 +6,7 @@ wrong or switched off would then judge itself.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from itertools import pairwise
 from typing import NamedTuple
 
@@ -258,8 +258,11 @@ def _wrong_log(scope: Scope, rows: int, i: int, past: Past) -> Iterator[str]:
         yield f"(8) an attempt on {scope.keys[i].id} failed, but no worker died"
 
 
-def not_next(scope: Scope, rows: int, chosen: int, state: StepState) -> str | None:
-    """The fault of a strict step's choice, given the items that it has read; None if there is none."""
+def not_next(scope: Scope, rows: int, chosen: int, state: StepState, together: Collection[int] = ()) -> str | None:
+    """The fault of a strict step's choice, given the items that it has read; None if there is none.
+
+    `together`: the items that are loaded together with the chosen item, before it.
+    """
     name = scope.keys[chosen].feed
     if scope.configuration.feeds[scope.feed_of[chosen]].order != "strict":
         return None
@@ -269,7 +272,7 @@ def not_next(scope: Scope, rows: int, chosen: int, state: StepState) -> str | No
     for i, key in enumerate(scope.keys):
         log = scope.logs.values[scope.log(rows, i)]
         earlier = key.feed == name and known.boundary < key.position < scope.keys[chosen].position
-        if log and earlier and not facts(log, LOAD.key, known.serving_epoch).passed:
+        if log and earlier and i not in together and not facts(log, LOAD.key, known.serving_epoch).passed:
             return f"(3) {scope.keys[chosen].id} was chosen before {key.id}, which is not done"
     return None
 

@@ -46,18 +46,24 @@ from manifest_platform.pipeline.requests import (
     Abandon,
     Adopt,
     Apply,
+    ApplyAll,
     AskLedger,
     Believe,
     ClaimNext,
+    ClaimTogether,
     Complete,
+    CompleteAll,
     Defer,
     Fail,
     PutBack,
+    PutBackAll,
     RaiseFence,
     RaiseToken,
     ReadState,
+    Request,
     SendBack,
 )
+from manifest_platform.warehouse.errors import CannotLoad
 from manifest_platform.warehouse.load import Load
 from manifest_platform.warehouse.rules import Held, Refusal, Why, knows
 from manifest_platform_tests.model import sink as warehouse
@@ -68,13 +74,25 @@ from manifest_platform_tests.model.replay import (
     CANCELLING,
     DONE,
     LOADING,
+    LOADING_TOGETHER,
     RECONCILING,
     SETTLING,
     Answer,
     Begun,
     Replay,
 )
-from manifest_platform_tests.model.scope import HeldLease, Numbers, Rejected, Scope, View, Writes, rewritten, stamp
+from manifest_platform_tests.model.scope import (
+    TOGETHER,
+    HeldLease,
+    Numbers,
+    Rejected,
+    Scope,
+    View,
+    Writes,
+    rewritten,
+    stamp,
+    through,
+)
 from manifest_platform_tests.model.sink import Sink
 
 OUTPUTS = Payload(OUTPUT, {"rows": 1})
@@ -344,6 +362,8 @@ class Program:
     def _next(self, worker: Worker) -> Worker:
         """The worker before it looks for the next item."""
         at = "cancel" if worker.errand else "look" if self.scope.jobs[worker.job].step.order == "any" else "state"
+        if at == "state" and worker.current >= TOGETHER:
+            at = "unsettled"  # of the items that were claimed together, others may be left
         return Worker(at, worker.job, worker.token, worker.holds, worker.current, worker.errand)
 
     def _at_unsettled(self, rows: int, sink: int, worker: Worker) -> Iterator[Effect]:
@@ -358,7 +378,9 @@ class Program:
         if worker.current < 0:
             return None
         scope, (step, feed, _) = self.scope, self.scope.jobs[worker.job]
-        lease = HeldLease(step.application, scope.feeds[feed], scope.keys[worker.current].position)
+        last, first = divmod(worker.current, TOGETHER)
+        through = scope.keys[last - 1].position if last and scope.on("through") else None
+        lease = HeldLease(step.application, scope.feeds[feed], scope.keys[first].position, through)
         found = scope.view.at(rows).unsettled(lease)
         return (scope.number(found.item.key), found.processing.sequence) if found else None
 
@@ -388,6 +410,30 @@ class Program:
             gone = after._replace(begun=after.begun._replace(gone=True))
             yield Effect(f"the output of {self._name(i)} is gone", rows, sink, gone, cost=LOST, broken=broken)
         yield Effect(f"next is to {what} {self._name(i)}", rows, sink, after, broken=broken)
+        if after.begun and after.begun.name == LOADING:
+            yield from self._together(rows, sink, worker, after, refused)
+
+    def _together(self, rows: int, sink: int, worker: Worker, alone: Worker, refused: bool) -> Iterator[Effect]:
+        """Chooses the items behind the next item that may be loaded together with it."""
+        scope, state = self.scope, self._state(rows, worker.memory)
+        step = scope.jobs[worker.job].step
+        if scope.configuration.together < 2 or step.order != "strict" or not alone.begun:
+            return
+        ready = Ready(scope.item(alone.item, scope.log(rows, alone.item)), scope.state(state))
+        found = scope.view.at(rows).following(ready, step.application.key, scope.configuration.together - 1)
+        numbers = [scope.number(item.key) for item in found]
+        logs = [scope.logs.values[scope.log(rows, i)] for i in (alone.item, *numbers)]
+        if any(event.together for log in logs for event in log):
+            return  # once an item: a batch that is always refused would be tried and put back for ever
+        for count in range(1, len(numbers) + 1):
+            more = numbers[:count]
+            broken = not_next(scope, rows, more[-1], scope.state(state), (alone.item, *more))
+            if refused or not self.knows(rows, sink, scope.feeds[scope.jobs[worker.job].feed]):
+                broken = None
+            begun = alone.begun._replace(name=LOADING_TOGETHER, more=tuple((i, scope.log(rows, i)) for i in more))
+            names = " and ".join(map(self._name, more))
+            label = f"next is to claim {self._name(alone.item)} together with {names}"
+            yield Effect(label, rows, sink, alone._replace(begun=begun), broken=broken)
 
     def _settling(self, rows: int, worker: Worker, i: int, opened: int) -> Worker:
         """The worker before it settles an open item."""
@@ -422,16 +468,33 @@ class Program:
             if place.request is None:
                 if worker.errand in (RECONCILING, ACCEPTING):
                     return IDLE
-                gives_up = (place.error and not isinstance(place.error, ConditionFailed)) or (worker.errand and place.result)
+                again = isinstance(place.error, ConditionFailed | CannotLoad)
+                gives_up = (place.error and not again) or (worker.errand and place.result)
                 return IDLE if gives_up else self._next(worker)
             if not isinstance(place.request, RaiseFence) or self.scope.on("raise_fence"):
-                return worker._replace(at="asks", begun=begun)
+                return self._focused(worker._replace(at="asks", begun=begun), place.request)
             begun = begun.answered(DONE)
+
+    def _focused(self, worker: Worker, request: Request[Any]) -> Worker:
+        """The worker with the item that its next request is about, if it works on several."""
+        match request:
+            case ClaimTogether((item,)):
+                return worker._replace(item=self.scope.number(item.key), length=item.sequence)
+            case CompleteAll(((claim, _, _),)) | PutBackAll((claim,)):
+                item, opened = claim.item, claim.processing.sequence
+            case Adopt(abandoned) | Abandon(abandoned) if worker.begun and worker.begun.name == LOADING_TOGETHER:
+                item, opened = abandoned.item, abandoned.processing.sequence
+            case _:
+                return worker
+        return worker._replace(item=self.scope.number(item.key), length=item.sequence, opened=opened)
+
+    def _claimtogether(self, rows: int, sink: int, worker: Worker, request: ClaimTogether) -> Iterator[Effect]:
+        return self._claim(rows, sink, worker, request.behind, request.together)
 
     def _claimnext(self, rows: int, sink: int, worker: Worker, _request: ClaimNext) -> Iterator[Effect]:
         return self._claim(rows, sink, worker)
 
-    def _claim(self, rows: int, sink: int, worker: Worker) -> Iterator[Effect]:
+    def _claim(self, rows: int, sink: int, worker: Worker, behind: Claim | None = None, together: int = 0) -> Iterator[Effect]:
         scope, i, step = self.scope, worker.item, self.scope.jobs[worker.job].step
         if self._unsettled(rows, worker):
             yield Effect("may not claim: something is unsettled", rows, sink, IDLE)
@@ -439,8 +502,8 @@ class Program:
         log = scope.log(rows, i, worker.length)
         state = self._state(rows, worker.memory) if step.ordered else scope.state_number(StepState())
         writes = self._writes(
-            ("claim", worker.job, i, log, state),
-            lambda: transitions.claim([scope.item(i, log)], step, scope.state(state), worker.token, stamp())[1],
+            ("claim", worker.job, i, log, state, together),
+            lambda: transitions.claim([scope.item(i, log)], step, scope.state(state), worker.token, stamp(), together)[1],
         )
         if isinstance(writes, str):
             yield Effect(
@@ -451,7 +514,13 @@ class Program:
         claimed = worker._replace(at="complete", current=-1, length=opened, opened=opened)
         if step.ordered:
             claimed = self._answered(claimed)
-        yield from self._write("claim", rows, sink, worker, writes, claimed, self._next(worker), i if step.ordered else -1)
+        if not step.ordered:
+            current, conflict = -1, self._next(worker)
+        elif behind is None:
+            current, conflict = i, self._next(worker)
+        else:  # the items that are claimed already are loaded without this item
+            current, conflict = through(scope.number(behind.item.key), i), self._answered(worker, ("conflict",))
+        yield from self._write("claim", rows, sink, worker, writes, claimed, conflict, current)
 
     def _load(self, worker: Worker) -> Load:
         """The load that the worker has applied, under its token."""
@@ -469,6 +538,28 @@ class Program:
         key = (*key, load.checksum)
         if key not in self._commits:
             after = self.rules.commit(self.sinks.values[sink], load)
+            self._commits[key] = None if after is None else self.sinks.of(after)
+        return self._commits[key]
+
+    def _applyall(self, rows: int, sink: int, worker: Worker, request: ApplyAll) -> Iterator[Effect]:
+        """A transaction of the sink with several items: all or none."""
+        names = " and ".join(self._name(self.scope.named(one.item)) for one in request.orders)
+        yield Effect(f"cannot read {names}", rows, sink, self._answered(worker, ("unreadable",)), cost=FAILURE)
+        after = self._commit_all(sink, worker, request)
+        if after is None:
+            yield Effect(f"COMMIT {names} is refused", rows, sink, self._answered(worker, ("not together",)))
+            return
+        unclear = self._answered(worker, ("unclear",))
+        yield Effect(f"COMMIT {names}", rows, after, self._answered(worker, ("applied all", request.orders[0].epoch)))
+        yield Effect(f"COMMIT {names}, answer lost", rows, after, unclear, cost=UNCLEAR)
+        yield Effect(f"COMMIT {names} fails, answer lost", rows, sink, unclear, cost=UNCLEAR)
+
+    def _commit_all(self, sink: int, worker: Worker, request: ApplyAll) -> int | None:
+        """The sink after a transaction of several loads, under the worker's token; None if it is rolled back."""
+        key = (sink, worker.token, tuple((one.item, one.record_id, one.epoch, one.believed) for one in request.orders))
+        if key not in self._commits:
+            loads = [dataclasses.replace(one, token=worker.token) for one in request.orders]
+            after = self.rules.commit_all(self.sinks.values[sink], loads)
             self._commits[key] = None if after is None else self.sinks.of(after)
         return self._commits[key]
 
@@ -497,7 +588,10 @@ class Program:
 
     def _at_adrift(self, rows: int, sink: int, worker: Worker) -> Iterator[Effect]:
         """A transaction whose worker was stopped: the sink commits it, or rolls it back."""
-        name, after = self._name(worker.item), self._commit(sink, self._load(worker))
+        assert worker.begun
+        request, name = self.replay.place(worker.begun).request, self._name(worker.item)
+        together = isinstance(request, ApplyAll)
+        after = self._commit_all(sink, worker, request) if together else self._commit(sink, self._load(worker))
         if after is not None:
             yield Effect(f"COMMIT {name}, heard by nobody", rows, after, IDLE)
         yield Effect(f"{name} is rolled back, heard by nobody", rows, sink, IDLE)
@@ -507,7 +601,7 @@ class Program:
         return (
             worker.at in ("asks", "commit")
             and bool(worker.begun)
-            and isinstance(self.replay.place(worker.begun).request, Apply)
+            and isinstance(self.replay.place(worker.begun).request, Apply | ApplyAll)
         )
 
     def _at_why(self, rows: int, sink: int, worker: Worker) -> Iterator[Effect]:
@@ -635,6 +729,13 @@ class Program:
             return transitions.complete(claim.item, claim, state, OUTPUTS, steps, stamp(), None, believed)
 
         yield from self._end("complete", rows, sink, worker, writes, rest=believed)
+
+    def _completeall(self, rows: int, sink: int, worker: Worker, request: CompleteAll) -> Iterator[Effect]:
+        [(claim, payload, record)] = request.done
+        return self._complete(rows, sink, worker, Complete(claim, payload, record))
+
+    def _putbackall(self, rows: int, sink: int, worker: Worker, request: PutBackAll) -> Iterator[Effect]:
+        return self._putback(rows, sink, worker, PutBack(request.claims[0], request.reason))
 
     def _believed(self, record: str) -> str | None:
         return record if self.scope.on("believe_with_complete") else None
@@ -807,7 +908,7 @@ class Program:
 
     def _dataset(self, rows: int) -> Any:
         """The part of a pipeline that comparing manifest and ledger uses."""
-        return SimpleNamespace(manifest=self.scope.view.at(rows), source=SimpleNamespace(root=""))
+        return SimpleNamespace(manifest=self.scope.view.at(rows), source=SimpleNamespace(root=""), load=LOAD)
 
     def _asked(self, sink: int) -> Any:
         """The part of a warehouse that comparing manifest and ledger uses."""
@@ -974,7 +1075,7 @@ class Rewritten(Intact):
 
 def _pipeline(view: View, key: ItemKey, source: Intact) -> Any:
     """The part of a pipeline that operators' verbs on an item use."""
-    return SimpleNamespace(manifest=view, source=source, feeds=(key.feed,), dataset=SimpleNamespace(merge=None))
+    return SimpleNamespace(manifest=view, source=source, feeds=(key.feed,), dataset=SimpleNamespace(merge=None), load=LOAD)
 
 
 VERBS: dict[str, Callable[[View, ItemKey], object]] = {

@@ -16,17 +16,28 @@ from manifest_platform.manifest.records import Record
 from manifest_platform.manifest.store import ConditionFailed
 from manifest_platform.operations import reconcile
 from manifest_platform.operations.reconcile import AskRecord, AskSnapshot, AskStop, FindLacking, Lacking, ReadFence
-from manifest_platform.pipeline import full, loading
+from manifest_platform.pipeline import catching_up, full, loading
 from manifest_platform.pipeline.loading import Declared
-from manifest_platform.pipeline.requests import Apply, AskLedger, ClaimNext, Program, ReadState, Request
+from manifest_platform.pipeline.requests import (
+    Apply,
+    ApplyAll,
+    AskLedger,
+    ClaimNext,
+    ClaimTogether,
+    Program,
+    ReadState,
+    Request,
+)
 from manifest_platform.pipeline.shredding import OutputGone
 from manifest_platform.warehouse.apply import AlreadyApplied, Applied, LedgerEntry, other_content
 from manifest_platform.warehouse.errors import (
     Behind,
+    CannotLoad,
     EpochInUse,
     Fenced,
     LoadFailed,
     ManifestBehind,
+    NotTogether,
     SnapshotAhead,
     Unbelieved,
     Unclear,
@@ -39,6 +50,7 @@ Answer = tuple
 
 DONE: Answer = ("done",)
 LOADING, SETTLING, CANCELLING = "load", "settle", "settle to cancel"
+LOADING_TOGETHER = "load together"
 RECONCILING, ACCEPTING = "reconcile", "accept"
 NOTHING = Listing("", "", 0, 0, 0, (), ())
 GONE = OutputGone("the listing is gone", "")
@@ -55,13 +67,15 @@ ERRORS: dict[str, Callable[..., Exception]] = {
     "conflict": lambda: ConditionFailed(()),
     "other content": lambda: other_content("", "", None),
     "gone": lambda: GONE,
+    "not together": lambda: NotTogether("the fence or the ledger refuse an item"),
 }
 
 
 class Begun(NamedTuple):
     """A program that was begun: with an item as it was read (`log`), and the state that was read, or the open record.
 
-    `life`: the life of the manifest in which it was begun. `gone`: the item's output is lost.
+    `life`: the life of the manifest in which it was begun. `gone`: the item's output is lost. `more`: the items that are loaded
+    together with it, each with its log.
     """
 
     name: str
@@ -73,6 +87,7 @@ class Begun(NamedTuple):
     life: int = 0
     answers: tuple[Answer, ...] = ()
     gone: bool = False
+    more: tuple[tuple[int, int], ...] = ()
 
     def answered(self, answer: Answer) -> Begun:
         """The program after one more answer."""
@@ -113,7 +128,7 @@ class Replay:
                     request = program.send(self._answer(request, answer, begun))
         except StopIteration as end:
             return Place(None, end.value)
-        except (Fenced, Unbelieved, ConditionFailed) as error:
+        except (Fenced, Unbelieved, ConditionFailed, CannotLoad) as error:
             return Place(None, error=error)
         return Place(request)
 
@@ -126,6 +141,10 @@ class Replay:
         item = self._scope.item(begun.item, begun.log)
         if begun.name == LOADING:
             return loading.loading(self._declared, Ready(item, self._scope.state(begun.state)), GONE if begun.gone else NOTHING)
+        if begun.name == LOADING_TOGETHER:
+            items = [item, *(self._scope.item(i, log) for i, log in begun.more)]
+            state = self._scope.state(begun.state)
+            return catching_up.loading_together(self._declared, items, state, [NOTHING] * len(items), 1)
         abandoned = Abandoned(item, item.records[begun.opened - 1])
         if begun.name == CANCELLING:
             return full.settling_to_cancel(self._declared, abandoned)
@@ -135,6 +154,10 @@ class Replay:
         match request:
             case ClaimNext(ready):
                 return self._claim(begun, ready.item, ready.state)
+            case ClaimTogether(items, state):
+                return [self._claim(begun, item, state) for item in items]
+            case ApplyAll(orders):
+                return [Applied(self._entry(one.item, one.feed, answer[1], one.record_id)) for one in orders]
             case Apply(order):
                 entry = self._entry(order.item, order.feed, *answer[1:])
                 return AlreadyApplied(entry) if answer[0] == "already" else Applied(entry)
@@ -154,7 +177,7 @@ class Replay:
 
     def _claim(self, begun: Begun, item: Item, state: StepState) -> Claim:
         step, sequence = self._scope.jobs[begun.job].step, item.sequence + 1
-        name = self._scope.record_id(begun.item, sequence, begun.life)
+        name = self._scope.record_id(self._scope.number(item.key), sequence, begun.life)
         opened = Record(
             item.key.id, sequence, name, State.PROCESSING, step.application, "model", START, epoch=state.epoch, token=0
         )

@@ -21,6 +21,8 @@ from manifest_platform.manifest.store import ABSENT, Check, Delete, Put, Write
 from manifest_platform_tests.model.configurations import LOAD, Configuration
 
 RESTORED = "'"
+TOGETHER = 100
+"""More than the items of a scope."""
 START = datetime(2026, 1, 1, tzinfo=UTC)
 READ = 7
 """The version of every row in the product's hands: the version that was read."""
@@ -47,7 +49,8 @@ class Numbers(Generic[T]):
 class Event(NamedTuple):
     """A record of the model, without its writer, time and id: the sequence number names it. `previous`: 0 for none.
 
-    `version`: the content's version, for a directory that was rewritten and accepted; 0 for other records.
+    `version`: the content's version, for a directory that was rewritten and accepted; 0 for other records. `together`: the
+    number of items that were claimed together; 0 for other records.
     """
 
     state: State
@@ -62,6 +65,7 @@ class Event(NamedTuple):
     reopens: tuple[str, ...] = ()
     version: int = 0
     life: int = 0
+    together: int = 0
 
 
 Log = tuple[Event, ...]
@@ -69,6 +73,8 @@ Log = tuple[Event, ...]
 
 class Rows(NamedTuple):
     """A manifest: its logs and its state by number, its waiting rows, and the lease's token and current item by job.
+
+    If items were claimed together, the first and the last of them stand for the current item (see `through`).
 
     `life`: the number of times that it was set back, which distinguishes attempts with the same number in an item's log.
     `archived`: by item, the sequence number up to which its records are archived, if any are.
@@ -80,6 +86,11 @@ class Rows(NamedTuple):
     leases: tuple[tuple[int, int], ...]
     life: int = 0
     archived: tuple[int, ...] = ()
+
+
+def through(first: int, last: int) -> int:
+    """The number of items that were claimed together, in place of the current item's."""
+    return first + TOGETHER * (last + 1) if last != first else first
 
 
 class Job(NamedTuple):
@@ -235,6 +246,7 @@ class Scope:
             "kind": event.kind,
             "reopens": list(event.reopens),
             "bytes": 1,
+            **({"batch": event.together} if event.together else {}),
         }
         payload = Payload(REASON, data)
         previous = self.record_id(i, event.previous, log[event.previous - 1].life) if event.previous else None
@@ -406,6 +418,7 @@ def _event(stored: dict[str, Any], sequences: dict[str, int]) -> Event:
         data.get("kind", ""),
         tuple(sorted(data.get("reopens", ()))),
         data["version"] if stored["payload"] and stored["payload"]["schema"] == ACCEPTED else 0,
+        together=data.get("batch", 0),
     )
 
 
@@ -431,13 +444,17 @@ def stamp() -> Stamp:
 class HeldLease(Lease):
     """The part of a lease that the product's reading methods use: no row, no heartbeat."""
 
-    def __init__(self, application: Application, feed: str, current: str):
+    def __init__(self, application: Application, feed: str, current: str, through: str | None):
         self.application, self.feed, self.settled = application, feed, False
-        self._current = current
+        self._current, self._through = current, through
 
     @property
     def current(self) -> str:
         return self._current
+
+    @property
+    def through(self) -> str | None:
+        return self._through
 
 
 class View(Manifest):

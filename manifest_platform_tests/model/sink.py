@@ -135,6 +135,27 @@ class Rules:
         entry = Entry(load.feed, load.item, load.epoch, load.record_id, load.checksum)
         return Sink(sink.feeds, tuple(fences), tuple(content), sink.ledger | {entry})
 
+    def commit_all(self, sink: Sink, loads: Sequence[Load]) -> Sink | None:
+        """The sink after a transaction of consecutive loads; None if it is rolled back."""
+        first, n, move = loads[0], sink.feeds.index(loads[0].feed), rules.passing_all(loads)
+        if "applied_first" in self.off:  # as if the fence had to be before the last item only
+            move = move._replace(conditions=tuple(self._of_last(one, loads) for one in move.conditions))
+        known = _Blinded(sink, self.off) if self.off & {"marker", "snapshot_ahead"} else sink
+        if not self._may(move, sink.fences[n]) or rules.are_held_back(loads, known):
+            return None
+        applied = (*sink.content[n].applied, *((one.item, False) for one in loads))
+        entries = {Entry(one.feed, one.item, one.epoch, one.record_id, one.checksum) for one in loads}
+        assert all(one.feed == first.feed for one in loads)
+        return Sink(
+            sink.feeds,
+            put(sink.fences, n, move.after(sink.fences[n])),
+            put(sink.content, n, sink.content[n]._replace(applied=applied)),
+            sink.ledger | entries,
+        )
+
+    def _of_last(self, condition: rules.Condition, loads: Sequence[Load]) -> rules.Condition:
+        return condition._replace(value=loads[-1].position) if condition.column == "applied" else condition
+
     def _is_kept(self, column: str, feed: str, load: Load) -> bool:
         """True if a change of a fence is left out."""
         guard = "snapshot_fences" if feed != load.feed else "fence_moves"

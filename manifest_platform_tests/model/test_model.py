@@ -34,10 +34,14 @@ SMALL = (
     "archive",
     "rewind-archive",
     "two-operators-full",
+    "together-three",
+    "together-shred",
+    "together-restore",
+    "together-rewind",
 )
 LARGER = ("full-feeds", "answers", "restore-epoch")
 """Scopes of tens of thousands of states, which `make test-long` explores too."""
-RESTING = ("two", "three-append", "full-two", "full-late", "full-skip", "restore-skip", "rewind-append")
+RESTING = ("two", "three-append", "together-three", "full-two", "full-late", "full-skip", "restore-skip", "rewind-append")
 STATES = cases(150_000, 400_000)
 NEEDED = [one for one in GUARDS if not one.needless]
 NEEDLESS = [one for one in GUARDS if one.needless]
