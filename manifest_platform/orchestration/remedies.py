@@ -39,11 +39,27 @@ _COMMANDS = {
 """The commands of remedies that a run or a check can report. Other remedies occur at a terminal only."""
 
 
+_OF_A_TARGET = frozenset(
+    {
+        Action.RESOLVE,
+        Action.BEGIN_FULL_LOAD,
+        Action.LOAD_SNAPSHOT,
+        Action.CANCEL_FULL_LOAD,
+        Action.RECONCILE,
+        Action.RECONCILE_IN_FULL,
+        Action.ACCEPT_WAREHOUSE,
+    }
+)
+"""Actions whose command takes a target."""
+
+
 def command_of(remedy: Remedy, pipeline: Pipeline) -> str:
     """Returns the command of a remedy; its plain words if it has no command here."""
     if remedy.action not in _COMMANDS:
         return str(remedy)
     options = f" --dataset {pipeline.name}" if len(pipeline.config.datasets) > 1 else ""
+    if remedy.target and remedy.action in _OF_A_TARGET:
+        options = f" --target {remedy.target}{options}"
     return f"manifest-platform {_COMMANDS[remedy.action].format(remedy.quoted())}{options}"
 
 
