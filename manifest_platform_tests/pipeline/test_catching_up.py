@@ -216,9 +216,9 @@ def test_many_runs_are_claimed_and_completed_in_parts(
 @pytest.mark.parametrize(
     ("point", "committed", "completed"),
     [
-        ("batch.claimed", False, 0),
-        ("batch.before_transaction", False, 0),
-        ("batch.in_transaction", False, 0),
+        pytest.param("batch.claimed", False, 0, marks=pytest.mark.long),
+        pytest.param("batch.before_transaction", False, 0, marks=pytest.mark.long),
+        pytest.param("batch.in_transaction", False, 0, marks=pytest.mark.long),
         ("batch.committed", True, 0),
         ("batch.completed", True, 4),
     ],
