@@ -7,7 +7,6 @@ from contextlib import closing
 
 from manifest_platform import storage
 from manifest_platform.config import Config
-from manifest_platform.warehouse.engines.engine import CONTROL_SCHEMA
 from manifest_platform.warehouse.probes import Probed, Probes
 
 
@@ -23,7 +22,8 @@ def check(config: Config, dataset: str, target: str) -> Iterator[Probed]:
 def grants(config: Config, dataset: str, target: str, role: str) -> list[str]:
     """Returns the statements that give a role what loading needs, for all datasets of the target. Empty without roles."""
     with closing(config.engine_of(dataset, target).open()) as engine:
-        return engine.grants([CONTROL_SCHEMA, dataset, *_others(config, dataset, target)], role)
+        datasets = [dataset, *_others(config, dataset, target)]
+        return engine.grants(datasets, role, [storage.as_uri(config.datasets[name].shred.output) for name in datasets])
 
 
 def _others(config: Config, dataset: str, target: str) -> list[str]:

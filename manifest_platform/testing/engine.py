@@ -61,7 +61,7 @@ from manifest_platform.testing.loads import (
 )
 from manifest_platform.warehouse.apply import AlreadyApplied, Applied, Load, Warehouse, open_warehouse
 from manifest_platform.warehouse.checks import CheckSettings, NullsCheck, RowsCheck, SqlCheck, UniqueCheck
-from manifest_platform.warehouse.engines.engine import Engine, EngineSettings
+from manifest_platform.warehouse.engines.engine import CONTROL_SCHEMA, Engine, EngineSettings
 from manifest_platform.warehouse.errors import (
     Behind,
     CannotLoad,
@@ -327,6 +327,12 @@ class EngineContract:
         for item in ("b", "c"):
             shop.apply(load(written(tmp_path, item, [(table, [{}])])))
         assert engine.columns(SCHEMA)["t"] == before
+
+    def test_grants_cover_the_control_tables_whether_named_or_not(self, engine: Engine) -> None:
+        granted = engine.grants(["shop"], "loader")
+        assert engine.grants([CONTROL_SCHEMA, "shop"], "loader") == granted
+        for schema in (CONTROL_SCHEMA, "shop") if granted else ():
+            assert any(schema in one.lower() for one in granted), schema
 
     def test_a_schema_that_does_not_exist_has_no_columns(self, engine: Engine) -> None:
         assert engine.columns("nothing") == {}

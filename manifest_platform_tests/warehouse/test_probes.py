@@ -17,7 +17,7 @@ from manifest_platform.testing.loads import content, events, ledger, load
 from manifest_platform.warehouse.apply import Warehouse
 from manifest_platform.warehouse.control import Fence
 from manifest_platform.warehouse.engines.duckdb.engine import DuckDB
-from manifest_platform.warehouse.engines.engine import CONTROL_SCHEMA, Engine, EngineSettings
+from manifest_platform.warehouse.engines.engine import Engine, EngineSettings
 from manifest_platform.warehouse.errors import WarehouseError
 from manifest_platform.warehouse.probes import SCHEMA_PREFIX, Probed, Probes, Result
 from manifest_platform_tests.pipeline.shop import Shop
@@ -111,7 +111,7 @@ def test_the_printed_grant_makes_each_probe_pass(tmp_path: Path, place: Place, l
 @pytest.mark.engines("postgresql")
 def test_a_role_with_the_printed_grants_loads(tmp_path: Path, place: Place, limited: Limited) -> None:
     with closing(place.open()) as superuser:
-        limited.run(*superuser.grants([CONTROL_SCHEMA, "shop"], limited.role))
+        limited.run(*superuser.grants(["shop"], limited.role))
     with closing(limited.settings.open()) as engine:
         shop = Warehouse(engine, "shop")
         shop.apply(load(events(place.objects, "a")))

@@ -277,8 +277,12 @@ class Engine(ABC):
         """Returns the entries of the JSON object in a text column. `column`: its qualified name, in a table before it."""
         return JsonEntries(f"json_each({column}) AS entry", 'entry."key"', 'entry."value"')
 
-    def grants(self, schemas: Sequence[str], role: str) -> list[str]:
-        """Returns the statements that give a role the least privileges for datasets in these schemas; empty without roles."""
+    def grants(self, datasets: Sequence[str], role: str, objects: Sequence[str] = ()) -> list[str]:
+        """Returns the statements that give a role the least privileges for these datasets; empty without roles.
+
+        They cover the schema of each dataset and, named or not, CONTROL_SCHEMA: see `schemas_of`. `objects`: the URIs of the
+        folders with shredded objects. What is no statement, such as a policy of another system, is a comment (`-- …`).
+        """
         return []
 
     def grant_for(self, need: Need) -> list[str]:
@@ -333,6 +337,11 @@ class Engine(ABC):
     def quote(self, name: str) -> str:
         """Returns an identifier as SQL text, as it is stored."""
         return '"' + self.stored_name(name).replace('"', '""') + '"'
+
+
+def schemas_of(datasets: Sequence[str]) -> list[str]:
+    """Returns the schemas that loads of these datasets write to: that of the control tables first, then one a dataset."""
+    return list(dict.fromkeys((CONTROL_SCHEMA, *datasets)))
 
 
 # Guards for statements between BEGIN and COMMIT

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import socket
 import threading
 import uuid
@@ -36,6 +37,7 @@ from manifest_platform.testing.loads import (
     written,
 )
 from manifest_platform.warehouse.apply import AlreadyApplied, Applied, Warehouse
+from manifest_platform.warehouse.engines.engine import Need
 from manifest_platform.warehouse.engines.redshift.engine import Redshift
 from manifest_platform.warehouse.engines.redshift.errors import translated
 from manifest_platform.warehouse.engines.redshift.layout import Layout, attributes, layout_of
@@ -332,12 +334,39 @@ def test_the_printed_grants_are_enough(redshift: StandIn, engine: Redshift, s3_b
     url = f"{redshift.url}?sslmode=disable".replace("postgres@", f"{user}@")
     with closing(settings_of(redshift, url=url).open()) as own:
         shop = Warehouse(own, SCHEMA)
-        with pytest.raises(Unavailable, match="`warehouse grants` prints all of them"):
+        with pytest.raises(Unavailable, match=r"GRANT .*; `warehouse grants` prints all privileges"):
             shop.apply(wanted)
-        for statement in engine.grants(["manifest_platform", SCHEMA], user):
-            engine.execute(statement)
+        for statement in engine.grants([SCHEMA], user):
+            if not statement.startswith("--"):
+                engine.execute(statement)
         assert isinstance(shop.apply(wanted), Applied)
         assert shop.query("SELECT count(*) FROM events")[1] == [(3,)]
+
+
+def test_the_policy_of_copy_is_printed_as_comments() -> None:
+    """Covers the objects of every dataset and the manifests, each once, and nothing outside of S3."""
+    settings = RedshiftSettings(url="redshift://me@example.com/dev", role=ROLE, manifests="s3://lake/manifests")
+    folders = ["s3://lake/shredded", "s3://lake/shredded", "s3://other", "file:///tmp/x"]
+    lines = [line for line in settings.open().grants(["shop"], "loader", folders) if line.startswith("--")]
+    assert ROLE in lines[0]
+    policy = json.loads("".join(line.removeprefix("--") for line in lines[1:]))
+    assert {one["Action"]: one["Resource"] for one in policy["Statement"]} == {
+        "s3:GetObject": ["arn:aws:s3:::lake/shredded/*", "arn:aws:s3:::other/*", "arn:aws:s3:::lake/manifests/*"],
+        "s3:ListBucket": ["arn:aws:s3:::lake", "arn:aws:s3:::other"],
+    }
+
+
+def test_a_failed_probe_is_told_the_grants_that_help() -> None:
+    engine = RedshiftSettings(url="redshift://me@example.com/dev", role=ROLE).open()
+    assert {need: engine.grant_for(need) for need in Need} == {
+        Need.CONNECT: [],
+        Need.CONTROL_TABLES: [
+            'GRANT USAGE, CREATE ON SCHEMA "manifest_platform" TO "me"',
+            'GRANT SELECT, INSERT, UPDATE, DELETE ON ALL TABLES IN SCHEMA "manifest_platform" TO "me"',
+        ],
+        Need.CREATE_SCHEMA: ['GRANT CREATE ON DATABASE "dev" TO "me"'],
+        Need.STAGE: ['GRANT TEMP ON DATABASE "dev" TO "me"', f"GRANT ASSUMEROLE ON '{ROLE}' TO \"me\" FOR COPY"],
+    }
 
 
 @pytest.mark.parametrize(
@@ -352,14 +381,30 @@ def test_the_printed_grants_are_enough(redshift: StandIn, engine: Redshift, s3_b
         (ProgrammingError({"C": "XX000", "M": "1023", "D": "Serializable isolation violation on table - 1"}), Conflict, "1023"),
         (ProgrammingError({"C": "XX000", "M": "1018", "D": "Relation does not exist"}), Conflict, "1018"),
         (ProgrammingError({"C": "53100", "M": "Disk Full"}), Unavailable, "disk is full"),
-        (ProgrammingError({"C": "42501", "M": "permission denied for relation t"}), Unavailable, "warehouse grants"),
+        (ProgrammingError({"C": "42501", "M": "permission denied for language c"}), Unavailable, "warehouse grants"),
+        (
+            ProgrammingError({"C": "42501", "M": "permission denied for relation t"}),
+            Unavailable,
+            'Run GRANT SELECT, INSERT, UPDATE, DELETE ON TABLE "t" TO "loader"; `warehouse grants` prints all privileges',
+        ),
+        (
+            ProgrammingError({"C": "42501", "M": "permission denied for schema shop"}),
+            Unavailable,
+            'GRANT USAGE, CREATE ON SCHEMA "shop" TO "loader"',
+        ),
+        (
+            ProgrammingError({"C": "42501", "M": 'permission denied to create temporary tables in database "dev"'}),
+            Unavailable,
+            'GRANT TEMP ON DATABASE "dev" TO "loader"',
+        ),
+        (ProgrammingError({"C": "42501", "M": "must be owner of relation t"}), Unavailable, 'ALTER TABLE t OWNER TO "loader"'),
         (ProgrammingError({"C": "42P01", "M": 'relation "t" does not exist'}), LoadFailed, "SELECT 1"),
         (ProgrammingError({"C": "XX000", "M": "S3ServiceException:…,Status 404,Error NoSuchKey"}), LoadFailed, "is gone"),
         (ProgrammingError({"C": "57P01", "M": "terminating connection"}), Unavailable, "stopping or paused"),
     ],
 )
 def test_errors_are_told_apart_by_what_must_be_done(error: Exception, kind: type[Exception], advice: str) -> None:
-    found = translated(error, "redshift://host/dev", "SELECT 1")
+    found = translated(error, "redshift://host/dev", "SELECT 1", "loader")
     assert type(found) is kind
     assert advice in str(found)
 

@@ -14,7 +14,15 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from urllib.parse import parse_qsl, unquote, urlsplit
 
 from manifest_platform.listing import Table
-from manifest_platform.warehouse.engines.engine import CONTROL_SCHEMA, NTH, Engine, JsonEntries, Need, Staging
+from manifest_platform.warehouse.engines.engine import (
+    CONTROL_SCHEMA,
+    NTH,
+    Engine,
+    JsonEntries,
+    Need,
+    Staging,
+    schemas_of,
+)
 from manifest_platform.warehouse.engines.marks import translated as with_marks
 from manifest_platform.warehouse.engines.postgresql import staging as copying
 from manifest_platform.warehouse.engines.postgresql.catalog import ATTACHED, COLUMNS
@@ -274,11 +282,11 @@ class PostgreSQL(Engine):
         """Returns the entries of the JSON object in a text column."""
         return JsonEntries(f"json_each_text(CAST({column} AS json)) AS entry", "entry.key", "entry.value")
 
-    def grants(self, schemas: Sequence[str], role: str) -> list[str]:
+    def grants(self, datasets: Sequence[str], role: str, objects: Sequence[str] = ()) -> list[str]:
         """Returns the statements for an administrator. The role then owns the tables that it creates in the schemas."""
         database, to = self.quote(self.address.database), self.quote(role)
         statements = [f"GRANT CONNECT, TEMPORARY ON DATABASE {database} TO {to}"]
-        for schema in dict.fromkeys((CONTROL_SCHEMA, *schemas)):
+        for schema in schemas_of(datasets):
             statements += [self.schema_creation(schema), f"GRANT USAGE, CREATE ON SCHEMA {self.qualified(schema)} TO {to}"]
         return statements
 

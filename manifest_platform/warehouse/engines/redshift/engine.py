@@ -10,9 +10,10 @@ from contextlib import closing, contextmanager, suppress
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from manifest_platform.listing import Table
-from manifest_platform.warehouse.engines.engine import Engine, JsonEntries, Staging
+from manifest_platform.warehouse.engines.engine import CONTROL_SCHEMA, Engine, JsonEntries, Need, Staging, schemas_of
 from manifest_platform.warehouse.engines.redshift import catalog
 from manifest_platform.warehouse.engines.redshift import staging as copying
+from manifest_platform.warehouse.engines.redshift.access import copy_policy
 from manifest_platform.warehouse.engines.redshift.errors import breaks, translated
 from manifest_platform.warehouse.engines.redshift.layout import Layout, attributes, encoding, layout_of
 from manifest_platform.warehouse.engines.redshift.login import Login
@@ -106,7 +107,7 @@ class Redshift(Engine):
         except Exception as error:
             if breaks(error):
                 self.close()
-            raise translated(error, self.place, sql) from error
+            raise translated(error, self.place, sql, self.login.user or "") from error
 
     @contextmanager
     def _watched(self, sql: str) -> Generator[None]:
@@ -413,15 +414,37 @@ class Redshift(Engine):
             with suppress(WarehouseError):
                 self.execute(f"DROP TABLE IF EXISTS {', '.join(dict.fromkeys(names))}")
 
-    def grants(self, schemas: Sequence[str], role: str) -> list[str]:
-        """Returns the statements that give a user the least privileges for datasets in these schemas."""
+    def grants(self, datasets: Sequence[str], role: str, objects: Sequence[str] = ()) -> list[str]:
+        """Returns the statements that give a user the least privileges, then the policy of the role of COPY as comments."""
         user, database = self.quote(role), self.quote(self.login.database)
         found = [f"GRANT TEMP ON DATABASE {database} TO {user}"]
-        for schema in schemas:
+        for schema in schemas_of(datasets):
             name = self.qualified(schema)
             found += [f"CREATE SCHEMA IF NOT EXISTS {name}", f"GRANT USAGE, CREATE ON SCHEMA {name} TO {user}"]
+        found.append(self._assuming(user))
+        return [*found, *copy_policy(self.role, [*objects, *filter(None, [self.manifests])])]
+
+    def _assuming(self, user: str) -> str:
+        """Returns the statement that lets a user copy with the role. `user`: its quoted name."""
         assumed = "default" if self.role == "default" else f"'{self.role}'"
-        return [*found, f"GRANT ASSUMEROLE ON {assumed} TO {user} FOR COPY"]
+        return f"GRANT ASSUMEROLE ON {assumed} TO {user} FOR COPY"
+
+    def grant_for(self, need: Need) -> list[str]:
+        """Returns the statements that give the user of the URL what it lacks; the user of a secret is not known here."""
+        user, database = self.quote(self.login.user or "user"), self.quote(self.login.database)
+        control = self.qualified(CONTROL_SCHEMA)
+        match need:
+            case Need.CONTROL_TABLES:
+                return [
+                    f"GRANT USAGE, CREATE ON SCHEMA {control} TO {user}",
+                    f"GRANT SELECT, INSERT, UPDATE, DELETE ON ALL TABLES IN SCHEMA {control} TO {user}",
+                ]
+            case Need.CREATE_SCHEMA:
+                return [f"GRANT CREATE ON DATABASE {database} TO {user}"]
+            case Need.STAGE:
+                return [f"GRANT TEMP ON DATABASE {database} TO {user}", self._assuming(user)]
+            case Need.CONNECT:
+                return []  # everybody may connect: a refused login says what is wrong
 
 
 def _labels(cursor: Cursor) -> list[str]:

@@ -58,8 +58,14 @@ _SOON = ("08", "57P")
 _OUTAGE_CODES = ("08", "28", "3D000", "42501", "53", "55P03", "57")
 
 
-def translated(error: Exception, place: str, sql: str) -> WarehouseError:
-    """Returns the error of the contract for an error of the driver. `place`: the database, for people."""
+_DENIED = re.compile(r"permission denied for (?P<kind>schema|database|relation|table) (?P<name>\S+)")
+_TEMPORARY = re.compile(r"permission denied to create temporary tables in database \"?(?P<name>[^\" ]+)")
+_OWNED = re.compile(r"must be owner of (?:relation|table) (?P<name>\S+)")
+_RIGHTS = {"schema": "USAGE, CREATE ON SCHEMA", "database": "CREATE, TEMP ON DATABASE"}
+
+
+def translated(error: Exception, place: str, sql: str, user: str = "") -> WarehouseError:
+    """Returns the error of the contract for an error of the driver. `place`: the database, for people. `user`: its user."""
     code, message = _parts(error)
     said = f"{place}: {message}"
     if not code:  # the driver's own: the connection broke, or the driver refuses the value
@@ -72,6 +78,8 @@ def translated(error: Exception, place: str, sql: str) -> WarehouseError:
         return Conflict(said)
     if _MISSING.search(message):
         return LoadFailed(f"{said}: an object that the listing names is gone. Shred the item again")
+    if grant := _grant(message, user):
+        return Unavailable(f"{said}. Nothing was changed. {grant}; `warehouse grants` prints all privileges. Then try again")
     if advice := _advice(f"{message} {code}"):
         is_of_data = re.match(r"(relation|column|schema)\b", message) and "does not exist" in message
         if not is_of_data:
@@ -79,6 +87,18 @@ def translated(error: Exception, place: str, sql: str) -> WarehouseError:
     if code.startswith(_OUTAGE_CODES):
         return Unavailable(f"{said}. Nothing was changed. Fix the cause, and try again", soon=code.startswith(_SOON))
     return LoadFailed(f"{said}\nin the statement: {_first_line(sql)}")
+
+
+def _grant(message: str, user: str) -> str:
+    """Returns the statement that gives the privilege that a message misses; empty if it names none."""
+    to = f'TO "{user}"' if user else "to the user"
+    if found := _TEMPORARY.search(message):
+        return f'Run GRANT TEMP ON DATABASE "{found["name"]}" {to}'
+    if found := _OWNED.search(message):
+        return f"Run ALTER TABLE {found['name']} OWNER {to}"
+    if found := _DENIED.search(message):
+        return f'Run GRANT {_RIGHTS.get(found["kind"], "SELECT, INSERT, UPDATE, DELETE ON TABLE")} "{found["name"]}" {to}'
+    return ""
 
 
 def _parts(error: Exception) -> tuple[str, str]:

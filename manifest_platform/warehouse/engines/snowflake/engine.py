@@ -17,7 +17,15 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from manifest_platform.listing import Table
 from manifest_platform.masking import SecretOutOfReach, UnusableSecret
-from manifest_platform.warehouse.engines.engine import CONTROL_SCHEMA, NTH, Engine, JsonEntries, Need, Staging
+from manifest_platform.warehouse.engines.engine import (
+    CONTROL_SCHEMA,
+    NTH,
+    Engine,
+    JsonEntries,
+    Need,
+    Staging,
+    schemas_of,
+)
 from manifest_platform.warehouse.engines.snowflake import refusals, staging
 from manifest_platform.warehouse.engines.snowflake.access import Access
 from manifest_platform.warehouse.engines.snowflake.grants import grants
@@ -97,7 +105,7 @@ class Snowflake(Engine):
         except errors.Error as error:
             if refusals.lost(error):
                 self._drop()
-            raise refusals.translated(error, self.access.place, sql) from error
+            raise refusals.translated(error, self.access.place, sql, str(self.access.options.get("role", ""))) from error
 
     def query(self, sql: str, schema: str | None = None, most: int | None = None) -> tuple[list[str], list[tuple[Any, ...]]]:
         """Runs a person's query, with names as that person writes them; returns its column names and rows."""
@@ -263,9 +271,9 @@ class Snowflake(Engine):
         """Returns nothing: rows are replaced in place, so that whatever people added stays."""
         return {}
 
-    def grants(self, schemas: Sequence[str], role: str) -> list[str]:
-        """Returns the statements that give a role the least privileges for datasets in these schemas."""
-        return list(grants(self.access, schemas, role))
+    def grants(self, datasets: Sequence[str], role: str, objects: Sequence[str] = ()) -> list[str]:
+        """Returns the statements that give a role the least privileges for these datasets."""
+        return list(grants(self.access, schemas_of(datasets), role))
 
     def create_schema(self, schema: str) -> None:
         """Creates a schema if absent. It looks first, because CREATE needs its privilege even for a schema that exists."""
@@ -279,14 +287,13 @@ class Snowflake(Engine):
     def grant_for(self, need: Need) -> list[str]:
         """Returns the statements that give the role of the URL what it lacks."""
         role = str(self.access.options.get("role", "<role>"))
-        schemas = [CONTROL_SCHEMA] if need is Need.CONTROL_TABLES else []
         words = {
             Need.CONNECT: ("ON WAREHOUSE", "GRANT USAGE, CREATE SCHEMA ON DATABASE"),
             Need.CONTROL_TABLES: (f"{identifier(self.access.database)}.{identifier(CONTROL_SCHEMA)}",),
             Need.CREATE_SCHEMA: ("CREATE SCHEMA ON DATABASE",),
             Need.STAGE: ("ON STAGE", "ON INTEGRATION", f"{identifier(staging.STAGING_SCHEMA)}"),
         }[need]
-        return [grant for grant in self.grants(schemas, role) if any(word in grant for word in words)]
+        return [grant for grant in self.grants([], role) if any(word in grant for word in words)]
 
     def facts(self) -> dict[str, str]:
         """Returns Snowflake's release, and the role, the virtual warehouse and the region of the session."""

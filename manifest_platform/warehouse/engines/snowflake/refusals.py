@@ -37,16 +37,31 @@ _TOO_LONG = 100074, 100078, 100082
 _NUMBERS = 100038, 100039, 100132
 _GONE, _CONSTRAINT = 91016, 100072
 _TOO_MANY_WAITERS = "number of waiters"
+_OPERATED_ON = re.compile(r"privileges to operate on (\w+) '?\"?([\w.$]+)", re.IGNORECASE)
+_RIGHTS = {
+    "SCHEMA": "USAGE, MONITOR, CREATE TABLE",
+    "DATABASE": "USAGE, CREATE SCHEMA",
+    "TABLE": "SELECT, INSERT, UPDATE, DELETE",
+    "WAREHOUSE": "USAGE, MONITOR",
+    "STAGE": "USAGE",
+    "INTEGRATION": "USAGE",
+}
+"""The privileges that loads need on an object, by its kind."""
 _ABSENT_KIND = re.compile(r"(Database|Schema|Stage|Integration|Warehouse|Role) '?\"?([^'\"\n]+)", re.IGNORECASE)
 
 _Told = tuple[type[WarehouseError], str]
 
 
-def translated(error: Error, place: str, sql: str = "") -> WarehouseError:
-    """Returns the error to raise for an error of the driver. `sql`: the statement that failed, if there was one."""
+def translated(error: Error, place: str, sql: str = "", role: str = "") -> WarehouseError:
+    """Returns the error to raise for an error of the driver. `sql`: the statement that failed, if there was one.
+
+    `role`: the role of the session, if it is known; messages name it in the GRANT.
+    """
     number, text = abs(error.errno or 0), str(error.msg or error)
     kind, advice = _told(error, number, text, sql)
     said = f"{place}: {' '.join(text.split())}"
+    if role:
+        advice = advice.replace("TO ROLE …", f"TO ROLE {role}")
     what = f". {advice[0].upper()}{advice[1:]}" if advice else ""
     return kind(f"{said}{what}" + (f"\nin the statement: {_first_line(sql)}" if issubclass(kind, LoadFailed) and sql else ""))
 
@@ -115,8 +130,14 @@ def _of_privileges(number: int, text: str, sql: str) -> _Told | None:
 
 
 def _grant(sql: str, text: str) -> str:
-    """Returns the GRANT that a statement needs."""
+    """Returns the GRANT that a statement needs. The message names the schema or table, or else the statement tells its kind."""
     upper = sql.upper()
+    if found := _OPERATED_ON.search(text):
+        kind, name = found[1].upper(), found[2]
+        if kind == "TABLE" and upper.lstrip().startswith("ALTER"):
+            return f"GRANT OWNERSHIP ON TABLE {name} TO ROLE … COPY CURRENT GRANTS"
+        if kind in _RIGHTS:
+            return f"GRANT {_RIGHTS[kind]} ON {kind} {name} TO ROLE …"
     for begin, grant in (
         ("CREATE SCHEMA", "GRANT CREATE SCHEMA ON DATABASE … TO ROLE …"),
         ("CREATE TRANSIENT SCHEMA", "GRANT CREATE SCHEMA ON DATABASE … TO ROLE …"),
