@@ -307,10 +307,14 @@ class Warehouse:
     def row_counts(self, only: Collection[str] | None = None) -> dict[str, int]:
         """Returns the number of rows of each data table, by its name in listings. `only`: limits it to these tables."""
         self._tables.forget()
-        given = {self._engine.stored_name(one): one for one in (self._known_names() if only is None else only)}
-        tables = sorted(table for table in self._tables.columns() if only is None or table in given)
+        compared = self._engine.compared
+        given = {compared(one): one for one in (self._known_names() if only is None else only)}
+        tables = sorted(table for table in self._tables.columns() if only is None or compared(table) in given)
         counting = "SELECT count(*) FROM "
-        return {given.get(name, name): self._engine.execute(counting + self._tables.qualified(name))[0][0] for name in tables}
+        return {
+            given.get(compared(name), name): self._engine.execute(counting + self._tables.qualified(name))[0][0]
+            for name in tables
+        }
 
     def _known_names(self) -> Collection[str]:
         """Returns the names in listings of tables, if the engine may store them in a shorter form."""

@@ -432,10 +432,11 @@ class KnownTables:
         These are tables that this feed or a covered feed loads. Appended tables, and those that `full.keeps` names, stay.
         """
         known = self.read()
-        stored_name = self._engine.stored_name  # a source may spell a name in two ways that are one table
-        mine = {stored_name(one.table): one.table for one in known if one.feed in (feed, *full.covers)}
+        compared = self._engine.compared  # a source may spell a name in two ways that are one table
+        mine = {compared(one.table): one.table for one in known if one.feed in (feed, *full.covers)}
         kept = {one.table for one in known if one.mode == "append"} | {table.name for table in listing.tables} | {BAD_TABLE}
-        gone = [name for stored, name in mine.items() if stored not in set(map(stored_name, kept))]
+        staying = set(map(compared, kept))
+        gone = [name for form, name in mine.items() if form not in staying]
         return sorted(name for name in gone if not any(fnmatchcase(name, pattern) for pattern in full.keeps))
 
     def forget(self) -> None:

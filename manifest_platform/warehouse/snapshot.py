@@ -122,11 +122,10 @@ class Shadows(Replacement):
                 self._create(name, columns)
         self._replaced = [name for name in self._built if self._tables.columns_of(name) is not None]
         attached = self._engine.attached(self._tables.schema) if self._replaced else {}
-        stored_name = self._engine.stored_name
+        compared = self._engine.compared
+        found = {compared(name): what for name, what in attached.items()}
         self._kept = {
-            name: f"because it has {', '.join(attached[stored_name(name)])}"
-            for name in self._replaced
-            if stored_name(name) in attached
+            name: f"because it has {', '.join(found[compared(name)])}" for name in self._replaced if compared(name) in found
         }
 
     def _create(self, name: str, columns: dict[str, str]) -> None:

@@ -68,16 +68,19 @@ class Tables:
         self._engine = engine
         self.schema = schema
         self.known: dict[str, dict[str, str]] | None = None  # None: read the catalog
+        self._by_form: dict[str, dict[str, str]] = {}
 
     def columns(self) -> dict[str, dict[str, str]]:
         """Returns the logical type of every column, by table and column, cached."""
         if self.known is None:
             self.known = {name: found for name, found in self._engine.columns(self.schema).items() if not is_passing(name)}
+            self._by_form = {self._engine.compared(name): found for name, found in self.known.items()}
         return self.known
 
     def columns_of(self, name: str) -> dict[str, str] | None:
         """Returns the columns of the table with a listing's name; None if it does not exist. Cached."""
-        return self.columns().get(self._engine.stored_name(name))
+        self.columns()
+        return self._by_form.get(self._engine.compared(name))
 
     def counts(self, names: Sequence[str]) -> dict[str, int]:
         """Returns the number of rows of each table, with one query."""
@@ -98,6 +101,7 @@ class Tables:
     def room_for(self, load: Load) -> Room:
         """Returns the DDL that a load needs. Raises IncompatibleChange before anything is changed."""
         room = Room()
+        self._refuse_names(load)
         for table in load.listing.tables:
             wanted, have = stored_columns(table), self.columns_of(table.name)
             stored = self._engine.stored_name(table.name)
@@ -124,6 +128,18 @@ class Tables:
             room.changes += self._column_changes(table.name, found)
             room.renamed += [Renamed(table.name, name, stored) for name, stored in found.renamed.items()]
         return room
+
+    def _refuse_names(self, load: Load) -> None:
+        by_form: dict[str, str] = {}
+        for name in (table.name for table in load.listing.tables if table.mode != "delete"):
+            other = by_form.setdefault(self._engine.compared(name), name)
+            if other != name:
+                one, two = sorted((other, name))
+                raise IncompatibleChange(
+                    f"{load.item}: {one} and {two} would be one table, because the warehouse matches names without case. "
+                    "Nothing was changed. Shred one of them under another name",
+                    Remedy(Action.RESHRED),
+                )
 
     def make_fit(self, name: str, columns: Mapping[str, str], item: str, why: str) -> None:
         """Adds what rows with these columns need to a table that stays in place. Raises IncompatibleChange."""

@@ -132,6 +132,30 @@ class TestSnapshot:
         assert rows_of(engine, kept) == before[kept.name]
         assert rows_of(engine, LEGACY) == [("1", "done"), ("2", "gone"), ("3", "done")]
 
+    @pytest.mark.engines("duckdb")
+    def test_a_table_that_the_source_spells_in_two_ways_is_one_table_where_names_match_without_case(
+        self, shop: Warehouse, engine: Recording, tmp_path: Path
+    ) -> None:
+        other = replace(PRODUCT, name="Product__V")
+        shop.apply(window(tmp_path, "0045", (more(other, "size__c"), [{"id": "b", "name__v": "3", "size__c": "L"}])))
+        assert rows_of(engine, PRODUCT) == [("b", "3", "L")]
+        shop.apply(snapshot(tmp_path, "0045", (other, [{"id": "b", "name__v": "4"}]), (SITE, [{"id": "s"}])))
+        assert rows_of(engine, PRODUCT, "id, name__v") == [("b", "4")]
+        shop.apply(snapshot(tmp_path, "0060", products(b="5"), (SITE, [{"id": "s"}]), epoch=3))
+        assert rows_of(engine, PRODUCT, "id, name__v") == [("b", "5")]
+        assert shop.row_counts(["PRODUCT__V"]) == {"PRODUCT__V": 1}
+
+    @pytest.mark.engines("duckdb")
+    @pytest.mark.parametrize("mode", ["merge", "replace"])
+    def test_two_tables_of_an_item_that_are_one_in_the_warehouse_are_refused(
+        self, shop: Warehouse, engine: Recording, tmp_path: Path, mode: str, standing: dict[str, Any]
+    ) -> None:
+        tables = products(c="1"), (replace(PRODUCT, name="Product__V"), [{"id": "c", "name__v": "2"}])
+        wanted = window(tmp_path, "0045", *tables) if mode == "merge" else snapshot(tmp_path, "0045", *tables)
+        with pytest.raises(IncompatibleChange, match="Product__V and product__v would be one table"):
+            shop.apply(wanted)
+        assert content(engine) == standing
+
     def test_a_table_that_only_another_feed_loads_stays(self, shop: Warehouse, engine: Recording, tmp_path: Path) -> None:
         shop.apply(window(tmp_path, "9", (LEGACY, [{"id": "1"}]), feed="other"))
         shop.apply(snapshot(tmp_path, "0030", products(a="1")))

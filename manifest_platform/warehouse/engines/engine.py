@@ -334,6 +334,10 @@ class Engine(ABC):
         """Returns the name of a table or column in the warehouse: a shorter name if the engine would cut it."""
         return shortened(name, self.longest_name)
 
+    def compared(self, name: str) -> str:
+        """Returns the form of a table's name that is equal for two names of one table."""
+        return self.stored_name(name)
+
     def quote(self, name: str) -> str:
         """Returns an identifier as SQL text, as it is stored."""
         return '"' + self.stored_name(name).replace('"', '""') + '"'

@@ -165,6 +165,10 @@ class DuckDB(Engine):
             found.setdefault(table, {})[column] = _LOGICAL_TYPES.get(sql_type, sql_type.lower())
         return found
 
+    def compared(self, name: str) -> str:
+        """Returns the name in lower case: DuckDB matches names without case, in quotes too."""
+        return self.stored_name(name).lower()
+
     def widen(self, table: str, column: str, sql_type: str) -> None:
         """Gives a column a wider type. DuckDB refuses that for a table with indexes, so these are dropped and created again."""
         altering = f"ALTER TABLE {table} ALTER COLUMN {column} SET DATA TYPE {sql_type}"
