@@ -10,6 +10,7 @@ import os
 from datetime import UTC, date, datetime
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 import typer
 
@@ -52,12 +53,8 @@ def tell(pipeline: str, store: str, day: date | None = None, warehouse: str = WA
     """
     if (store, warehouse) not in _TOGETHER:
         raise DemoFailed("the demo takes another store or another warehouse, not both")
-    extras.need("pyspark", "pyarrow", "duckdb")
-    storage.withhold(0o077)
     story = STORIES[pipeline]
-    home = home_of(story.CONFIGURATION, _folder(story, store, warehouse), story.DATASET)
-    clean(home)
-    lay_out(story.CONFIGURATION)
+    home = begin(story, _folder(story, store, warehouse))
     day = day or story.day_before(datetime.now(UTC))
     if store == "dynamodb":
         _tell_on_dynamodb(story, home, day)
@@ -68,6 +65,23 @@ def tell(pipeline: str, store: str, day: date | None = None, warehouse: str = WA
             story.tell(home, day)
         story.tell_what_next(home, day)
     return home
+
+
+def begin(story: ModuleType, folder: str) -> Path:
+    """Removes an earlier demo, and lays out the files of a story; returns its directory, which `stage` creates."""
+    extras.need("pyspark", "pyarrow", "duckdb")
+    storage.withhold(0o077)
+    home = home_of(story.CONFIGURATION, folder, story.DATASET)
+    clean(home)
+    lay_out(story.CONFIGURATION)
+    return home
+
+
+def configure(story: ModuleType, home: Path, **changed: Any) -> Path:
+    """Makes a story's configuration, with other values for some keys, that of this process; returns its file."""
+    own = configuration_with(story.CONFIGURATION, home, **changed)
+    os.environ[config.VARIABLE] = str(own)
+    return own
 
 
 def remove(pipeline: str) -> list[Path]:
@@ -112,15 +126,14 @@ def _tell_on_postgresql(story: ModuleType, home: Path, day: date) -> None:
         warehouse = {"kind": "postgresql", "url": server.start()}
         lab = {"kind": "duckdb", "path": f"{LAB}.duckdb"}
         typer.echo(f"A PostgreSQL server runs in {server.folder}. A second target, {LAB}, is a DuckDB file.")
-        own = configuration_with(story.CONFIGURATION, home, warehouse=warehouse, targets={LAB: lab})
-        os.environ[config.VARIABLE] = str(own)
+        own = configure(story, home, warehouse=warehouse, targets={LAB: lab})
         story.tell(home, day)
         if story is shop:
             shop.tell_of_an_outage(home, day, server)
     typer.echo(f"  export {config.VARIABLE}={os.path.relpath(own)}")
-    story.tell_what_next(home, day)
+    story.tell_what_next(home, day, WAREHOUSES[1])
     again = f"{program('manifest-platform')} demo"
-    typer.echo(f"  {again} --clean    stops the PostgreSQL server and removes the demo's files")
+    typer.echo(f"  {again} --clean  stops the PostgreSQL server and removes the demo's files")
 
 
 def _tell_on_dynamodb(story: ModuleType, home: Path, day: date) -> None:
@@ -128,9 +141,7 @@ def _tell_on_dynamodb(story: ModuleType, home: Path, day: date) -> None:
         typer.echo("Starting DynamoDB Local. The first time, it is downloaded from Maven Central.")
         with dynamodb_local(home / "dynamodb.log") as server:
             os.environ.update(server.environment)
-            os.environ[config.VARIABLE] = str(
-                configuration_with(story.CONFIGURATION, home, manifest={"store": server.store(TABLE)})
-            )
+            configure(story, home, manifest={"store": server.store(TABLE)})
             say("The manifest will be in a DynamoDB table. Create it once:")
             type_("manifest-platform store create")
             story.tell(home, day)

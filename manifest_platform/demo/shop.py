@@ -13,7 +13,7 @@ from manifest_platform.cli import Exit
 from manifest_platform.cli.remedies import command_of
 from manifest_platform.demo.events import SCHEMAS, write_run
 from manifest_platform.demo.postgresql import PostgreSQLServer
-from manifest_platform.demo.stage import MARKER, DemoFailed, program, say, type_, ui_command
+from manifest_platform.demo.stage import MARKER, DemoFailed, ledger, program, say, sql, type_, ui_command
 from manifest_platform.manifest import Blocked
 from manifest_platform.pipeline import Pipeline
 from manifest_platform.sources.snowplow.settings import FEED
@@ -28,10 +28,10 @@ EVENTS, BAD_LINES = 2_000, 12
 NEW_SCHEMAS = ("com.acme/user/jsonschema/1-1-0", "com.acme/link_click/jsonschema/1-0-1")
 """The schemas that the newest version of the shop uses, and that are not yet published when its first events land."""
 
-LEDGER = "SELECT substr(item, strpos(item, 'run=')) AS run, late, applied_at FROM manifest_platform.ledger ORDER BY applied_at"
+LEDGER = "SELECT substr(item, strpos(item, 'run=')) AS run, late, applied_at FROM {} ORDER BY applied_at"
 MERGED = "SELECT dt, count(*) AS events, count(DISTINCT event_id) AS distinct_ids FROM events GROUP BY ALL ORDER BY ALL"
 QUESTION = "SELECT event_name, count(*) AS events FROM events GROUP BY 1 ORDER BY 1"
-"""Queries in words that every engine knows, but MERGED, which is asked where the catalog is."""
+"""Queries in words that every engine knows, but MERGED, which is asked where the catalog is. LEDGER lacks the ledger's name."""
 
 
 def day_before(now: datetime) -> date:
@@ -61,7 +61,7 @@ def tell(home: Path, day: date) -> None:
         " the command to run next, and the warehouse's ledger shows which runs are loaded."
     )
     type_("manifest-platform status", Exit.BLOCKED)
-    type_(f'manifest-platform sql "{LEDGER}"')
+    _show_ledger()
 
     say("4. Recovery. The operator publishes the missing schemas, runs the printed command, and drains again.")
     for schema in NEW_SCHEMAS:
@@ -85,7 +85,7 @@ def tell(home: Path, day: date) -> None:
         for table, rows in pipeline.warehouse.row_counts().items():
             typer.echo(f"  {DATASET}.{table:<44}{rows:>8,} rows")
     say("The ledger has each run once, in the order in which they were loaded:")
-    type_(f'manifest-platform sql "{LEDGER}"')
+    _show_ledger()
     _tell_of_merging()
 
 
@@ -102,18 +102,27 @@ def tell_of_an_outage(home: Path, day: date, server: PostgreSQLServer) -> None:
     say("The server starts again. The next drain loads what the warehouse lacks, and nothing twice.")
     server.start()
     type_("manifest-platform drain")
-    type_(f'manifest-platform sql "{LEDGER}"')
+    _show_ledger()
 
 
-def tell_what_next(home: Path, day: date) -> None:
-    """Prints commands to try next, and lands a few more runs, so that Dagster has something to load."""
+def _show_ledger() -> None:
+    type_(sql(LEDGER.format(ledger(DATASET))))
+
+
+def tell_what_next(home: Path, day: date, warehouse: str | None = None) -> None:
+    """Prints commands to try next, and lands a few more runs, so that Dagster has something to load.
+
+    `warehouse`: that of the story, if it is another than the usual one.
+    """
     now = datetime.now(UTC)
     for number in range(MORE):
         land(home, now - number * STEP)
     typed = program("manifest-platform")
-    typer.echo(f"  {ui_command(CONFIGURATION):<32} shows the same in Dagster, which loads {MORE} runs that have just landed")
-    typer.echo(f"  {f'{typed} demo --land':<32} lands one more run; watch Dagster load it")
-    typer.echo(f'  {typed} sql "{QUESTION}"')
+    dagster = ui_command(CONFIGURATION, warehouse)
+    typer.echo(f"  {dagster:<31}  shows the same in Dagster, which loads {MORE} runs that have just landed")
+    beside = f" --warehouse {warehouse}" if warehouse else ""
+    typer.echo(f"  {f'{typed} demo --land{beside}':<31}  lands one more run; watch Dagster load it")
+    typer.echo(f"  {sql(QUESTION).replace('manifest-platform', typed, 1)}")
     typer.echo(f"  {typed} status")
     typer.echo(f"  {typed} merge explain events {day}")
 

@@ -13,8 +13,8 @@ import shutil
 import sys
 import textwrap
 import time
-from collections.abc import Generator
-from contextlib import contextmanager
+from collections.abc import Generator, Mapping
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +26,9 @@ from manifest_platform.carried import carried
 from manifest_platform.cli import Exit
 from manifest_platform.cli.output import WIDTH
 from manifest_platform.demo.postgresql import PostgreSQLServer
+from manifest_platform.manifest.records import FIRST_TARGET
 from manifest_platform.sources.snowplow.settings import SnowplowSettings
+from manifest_platform.warehouse.control_table import ControlTable
 
 HOME_VARIABLE = "MANIFEST_PLATFORM_DEMO"
 """The environment variable with the demo's directory. The demo's configuration files use it too."""
@@ -102,17 +104,35 @@ def clean(home: Path, file: str | None = None) -> None:
 def configuration_with(file: str, home: Path, **changed: Any) -> Path:
     """Writes a story's configuration into the demo's directory with other values for some keys, and returns its path.
 
-    It needs no environment variable: its places are relative to that directory. A changed mapping is merged into the original.
+    It needs no environment variable: its places are relative to that directory. A changed mapping is merged into the original,
+    except that of the warehouse, which replaces it.
     """
     text = re.sub(rf"\$\{{{HOME_VARIABLE}:-[^}}]*\}}", ".", Path(file).read_text())
     settings = yaml.safe_load(text)
     changed = {"spark": {"conf": config.load(file).spark.conf}, **changed}
-    for key, value in changed.items():
-        replaces = key == "warehouse" or not isinstance(settings.get(key), dict)
-        settings[key] = value if replaces else {**settings[key], **value}
+    settings.pop("warehouse" if "warehouse" in changed else "", None)
     copy = home / file
-    copy.write_text(yaml.safe_dump(settings, sort_keys=False))
+    copy.write_text(yaml.safe_dump(_merged(settings, changed), sort_keys=False))
     return copy
+
+
+def _merged(original: Any, changed: Any) -> Any:
+    if not isinstance(original, Mapping) or not isinstance(changed, Mapping):
+        return changed
+    return {**original, **{key: _merged(original.get(key), value) for key, value in changed.items()}}
+
+
+def sql(query: str) -> str:
+    """Returns the command that runs a query in the warehouse, which it names if there are several targets."""
+    target = f" --target {FIRST_TARGET}" if config.load().targets else ""
+    mark = "'" if '"' in query else '"'
+    return f"manifest-platform sql{target} {mark}{query}{mark}"
+
+
+def ledger(dataset: str) -> str:
+    """Returns the name of the warehouse's table with the ledger: on some engines, each dataset has its own."""
+    with closing(config.load().warehouse.open(read_only=True)) as engine:
+        return f"manifest_platform.{ControlTable(engine, 'ledger', dataset, {}).name}"
 
 
 def program(name: str) -> str:
@@ -123,12 +143,15 @@ def program(name: str) -> str:
     return os.path.relpath(own) if own.is_relative_to(Path.cwd()) else str(own)
 
 
-def ui_command(file: str) -> str:
-    """Returns the command that shows a story in Dagster: `make ui` in the repository, else `dagster dev`."""
+def ui_command(file: str, warehouse: str | None = None) -> str:
+    """Returns the command that shows a story in Dagster: `make ui` in the repository, else `dagster dev`.
+
+    `warehouse`: that of the story, if it is another than the usual one. Its configuration is in the environment then.
+    """
     others = file != config.DEFAULT_FILE
     if carried(file).samefile(file):
-        return f"make ui{' PIPELINE=veeva' if others else ''}"
-    own = f'{config.VARIABLE}="$PWD/{file}" ' if others else ""
+        return f"make ui{' PIPELINE=veeva' if others else ''}{f' WAREHOUSE={warehouse}' if warehouse else ''}"
+    own = f'{config.VARIABLE}="$PWD/{file}" ' if others and not warehouse else ""
     return f'{own}DAGSTER_HOME="$PWD/{DAGSTER_HOME}" {program("dagster")} dev -m manifest_platform.definitions'
 
 

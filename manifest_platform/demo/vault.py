@@ -19,7 +19,7 @@ import typer
 
 from manifest_platform import config
 from manifest_platform.cli import Exit
-from manifest_platform.demo.stage import DemoFailed, program, say, type_, ui_command
+from manifest_platform.demo.stage import DemoFailed, ledger, program, say, sql, type_, ui_command
 from manifest_platform.fake_vault import FakeVault, Fault, Simulation, VaultSettings, schema_changes
 from manifest_platform.pipeline import Pipeline
 from manifest_platform.storage import local_path
@@ -37,9 +37,10 @@ URL = "MANIFEST_PLATFORM_VAULT"
 PRODUCTS = 'SELECT "id", "name__v", "modified_date__v" FROM product__v ORDER BY "modified_date__v" DESC LIMIT 5'
 LEDGER = (
     "SELECT feed, epoch, count(*) AS windows, min(right(item, strpos(reverse(item), '=') - 1)) AS first,"
-    " max(right(item, strpos(reverse(item), '=') - 1)) AS last FROM manifest_platform.ledger"
+    " max(right(item, strpos(reverse(item), '=') - 1)) AS last FROM {}"
     " GROUP BY feed, epoch ORDER BY epoch, feed"
 )
+"""Lacks the ledger's name."""
 
 
 @dataclass(frozen=True)
@@ -106,12 +107,13 @@ def tell(home: Path, day: date) -> None:
         _compare(times)
 
 
-def tell_what_next(_home: Path, _day: date) -> None:
-    """Prints commands to try next."""
+def tell_what_next(_home: Path, _day: date, warehouse: str | None = None) -> None:
+    """Prints commands to try next. `warehouse`: that of the story, if it is another than the usual one."""
     typed = program("manifest-platform")
-    typer.echo(f"  {ui_command(CONFIGURATION):<32} shows the same in Dagster")
-    typer.echo(f"  export {config.VARIABLE}={CONFIGURATION}")
-    typer.echo(f"  {typed} sql '{PRODUCTS}'")
+    typer.echo(f"  {ui_command(CONFIGURATION, warehouse):<31}  shows the same in Dagster")
+    if not warehouse:
+        typer.echo(f"  export {config.VARIABLE}={CONFIGURATION}")
+    typer.echo(f"  {sql(PRODUCTS).replace('manifest-platform', typed, 1)}")
     typer.echo(f"  {typed} status")
     typer.echo(f"  {typed} full status")
 
@@ -152,7 +154,7 @@ def _load_noon_in_full(times: Day) -> None:
     say("The drain loads the snapshot as a new epoch, then all changes after noon again. Logs are not affected.")
     type_("manifest-platform drain")
     type_("manifest-platform full status")
-    type_(f'manifest-platform sql "{LEDGER}"')
+    type_(sql(LEDGER.format(ledger(DATASET))))
 
 
 def _spoil(name: str) -> tuple[Path, bytes]:
@@ -168,16 +170,19 @@ def _spoil(name: str) -> tuple[Path, bytes]:
 
 
 def _compare(times: Day) -> None:
-    """Compares the warehouse's tables with the vault. Raises DemoFailed if they differ."""
+    """Compares the tables of every target with the vault. Raises DemoFailed if they differ."""
     simulation = times.simulated()
     expected: dict[str, dict[Any, dict[str, Any]]] = dict(simulation.tables(times.end, snapshots=[times.begin, times.noon]))
     for table, rows in simulation.logs(times.end, since=times.begin).items():
         expected[table] = {row["id"]: row for row in rows}
-    with closing(config.load().warehouse.open(read_only=True)) as warehouse:
-        for table, wanted in expected.items():
-            _compare_table(warehouse, table, wanted)
+    engines = config.load().engines
+    for engine in engines.values():
+        with closing(engine.open(read_only=True)) as warehouse:
+            for table, wanted in expected.items():
+                _compare_table(warehouse, table, wanted)
     rows = sum(len(wanted) for wanted in expected.values())
-    say(f"7. The result. {len(expected)} tables with {rows:,} rows equal the vault's own history, value by value.")
+    where = f", in {' and in '.join(engines)}" if len(engines) > 1 else ""
+    say(f"7. The result. {len(expected)} tables with {rows:,} rows equal the vault's own history, value by value{where}.")
 
 
 def _compare_table(warehouse: Engine, table: str, wanted: Mapping[Any, Mapping[str, Any]]) -> None:

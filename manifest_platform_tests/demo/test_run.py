@@ -3,6 +3,8 @@ import os
 import re
 import subprocess
 import sys
+import tempfile
+from collections.abc import Iterator
 from contextlib import closing
 from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
@@ -34,6 +36,13 @@ def keep_environment(monkeypatch, tmp_path):
     for name in (stage.HOME_VARIABLE, run.config.VARIABLE):
         monkeypatch.setenv(name, os.environ.get(name, ""))
     monkeypatch.setenv(stage.HOME_VARIABLE, str(tmp_path / "demo"))
+
+
+@pytest.fixture
+def of_no_test() -> Iterator[Path]:
+    """A folder outside of pytest's, which every new session shuts to all but its user: for root, a server is another."""
+    with tempfile.TemporaryDirectory(prefix="manifest-platform-demo-") as folder:
+        yield Path(folder)
 
 
 def demo(*arguments: str) -> subprocess.CompletedProcess[str]:
@@ -90,15 +99,20 @@ def test_the_demo_tells_its_story_on_every_store_alike_and_leaves_nothing_after_
 
 @pytest.mark.long
 @pytest.mark.timeout(600)
-def test_the_demo_on_postgresql_loads_two_targets_of_which_one_is_down_for_a_while(tmp_path):
+def test_the_demo_on_postgresql_loads_two_targets_of_which_one_is_down_for_a_while(of_no_test, monkeypatch):
     """The stopped warehouse catches up, and ends with what the other target has. Its server ends with `--clean`."""
-    home, names = tmp_path / "demo", [*IN_TIME, LATE, shop.run_name(DAY, shop.RUNS)]
+    home, names = of_no_test / "demo", [*IN_TIME, LATE, shop.run_name(DAY, shop.RUNS)]
+    monkeypatch.setenv(stage.HOME_VARIABLE, str(home))
     done = demo("--warehouse", "postgresql", "--day", str(DAY))
     try:
         assert done.returncode == 0, done.stdout + done.stderr
         outage = done.stdout.partition("9. Two targets")[2]
         assert "stopped: unavailable" in outage
-        assert "export MANIFEST_PLATFORM_CONFIG=" in outage
+        advice = outage.partition("Try these commands next")[2]
+        assert "export MANIFEST_PLATFORM_CONFIG=" in advice
+        assert "make ui WAREHOUSE=postgresql" in advice
+        assert "demo --land --warehouse postgresql" in advice
+        assert "sql --target warehouse" in advice
         settings = run.config.load(home / run.config.DEFAULT_FILE)
         found = []
         for target in (settings.warehouse, settings.targets[run.LAB]):
@@ -116,10 +130,12 @@ def test_the_demo_on_postgresql_loads_two_targets_of_which_one_is_down_for_a_whi
         engine.execute("SELECT 1")
 
 
-def test_the_demos_server_starts_again_in_its_folder(folder, capsys):
+def test_the_demos_server_starts_again_in_its_folder(of_no_test, monkeypatch, capsys):
+    monkeypatch.chdir(of_no_test)
+    monkeypatch.delenv(stage.HOME_VARIABLE)
     assert main(["demo", "--warehouse", "postgresql", "--serve"]) == 1
     assert "demo --warehouse postgresql first" in capsys.readouterr().err
-    home = folder / ".demo-postgresql"
+    home = of_no_test / ".demo-postgresql"
     with stage.stage(home):
         (home / stage.SERVER_FOLDER).mkdir()
         for _ in range(2):
@@ -339,9 +355,31 @@ def test_what_is_typed_next_is_what_works_here(folder, monkeypatch):
     assert stage.ui_command("manifest_platform_veeva.yaml") == (
         f'{run.config.VARIABLE}="$PWD/manifest_platform_veeva.yaml" {dev}'
     )
+    assert stage.ui_command("manifest_platform_veeva.yaml", "postgresql") == dev, "its configuration is in the environment"
     monkeypatch.chdir(carried(shop.CONFIGURATION).parent)
     assert stage.ui_command(shop.CONFIGURATION) == "make ui"
+    assert stage.ui_command(shop.CONFIGURATION, "postgresql") == "make ui WAREHOUSE=postgresql"
     assert stage.ui_command("manifest_platform_veeva.yaml") == "make ui PIPELINE=veeva"
+
+
+def test_a_query_is_typed_for_the_warehouse_that_the_story_has(folder):
+    stage.lay_out(shop.CONFIGURATION)
+    home = run.home_of(shop.CONFIGURATION, shop.FOLDER, shop.DATASET)
+    assert stage.sql("SELECT 'one'") == "manifest-platform sql \"SELECT 'one'\""
+    assert stage.ledger(shop.DATASET) == "manifest_platform.ledger"
+    redshift = {"kind": "redshift", "url": "redshift://user@localhost/demo"}
+    with stage.stage(home):
+        own = run.configure(
+            shop,
+            home,
+            warehouse=redshift,
+            targets={"lab": {"kind": "duckdb", "path": "lab.duckdb"}},
+            datasets={shop.DATASET: {"shred": {"output": "s3://demo/shredded"}}},
+        )
+    assert stage.sql('SELECT "one"') == "manifest-platform sql --target warehouse 'SELECT \"one\"'"
+    assert stage.ledger(shop.DATASET) == f"manifest_platform.ledger__{shop.DATASET}"
+    changed = run.config.load(own).datasets[shop.DATASET]
+    assert (changed.shred.output, changed.landing.marker) == ("s3://demo/shredded", "_SUCCESS"), "one value is another"
 
 
 def test_an_unknown_story_or_store_is_wrong_use(capsys):
