@@ -238,10 +238,7 @@ class Rows:
         keys, quote, target = self._keys(changes), self._engine.quote, self._tables.qualified(changes.target)
         events, parameters = self._events(changes, keys)
         same = " AND ".join(f"{_STAGED}.{quote(name)} = {quote(changes.target)}.{quote(name)}" for name in keys)
-        transaction.write(
-            f"DELETE FROM {target} WHERE EXISTS (SELECT 1 FROM ({events}) AS {_STAGED} WHERE {same})",  # noqa: S608
-            parameters,
-        )
+        transaction.write(self._engine.deletion(target, f"({events}) AS {_STAGED}", same), parameters)
         if not changes.upserts:
             return
         have = self._tables.columns_of(changes.target) or {}

@@ -23,7 +23,8 @@ from manifest_platform.warehouse.load import Load
 LOAD_TIME = Column("load_tstamp", "timestamp")
 
 # No table of the warehouse may have this alias, or a DELETE would compare the staged rows with themselves.
-_STAGED, _THERE = '"__mp_staged"', '"__mp_there"'
+_STAGED, _THERE, _PART = '"__mp_staged"', '"__mp_there"', '"__mp_part"'
+_NEW, _LEAST = '"__mp_new"', '"__mp_least"'
 _PASSING = re.compile(r".+__mp_(shadow|old)_e\d+_t\d+", re.DOTALL)
 _KEYS_SHOWN = 3
 _SIZED = re.compile(r"string\((\d+)\)")
@@ -306,17 +307,32 @@ class Tables:
 
     def append_once(self, transaction: Transaction, staged: Staged, now: datetime) -> int:
         """Inserts the staged rows that a table lacks, by key, or by all columns without a key. Returns their number."""
-        columns = [column.name for column in staged.table.columns]
-        stored, quote, target = self.stored(staged.table), self._engine.quote, self.qualified(staged.table.name)
-        same = " AND ".join(
-            f"({_THERE}.{quote(stored[name])} = {_STAGED}.{quote(name)}"
-            + ("" if staged.table.key else f" OR ({_THERE}.{quote(stored[name])} IS NULL AND {_STAGED}.{quote(name)} IS NULL)")
-            + ")"
-            for name in staged.table.key or columns
+        statement, parameters = self.insertion(staged, staged.table.name, now, source=self._lacking(staged))
+        return transaction.write(statement, parameters)
+
+    def _lacking(self, staged: Staged) -> Staging:
+        """Returns the staged rows that a table lacks. No warehouse joins fast, or at all, where missing values are equal."""
+        names, quote, target = [column.name for column in staged.table.columns], self._engine.quote, staged.table.name
+        stored, staging = self.stored(staged.table), staged.staging
+        if staged.table.key:
+            same = " AND ".join(f"{_THERE}.{quote(stored[one])} = {_STAGED}.{quote(one)}" for one in staged.table.key)
+            mine, absent = ", ".join(f"{_STAGED}.{quote(one)}" for one in names), quote(stored[staged.table.key[0]])
+            return Staging(
+                f"(SELECT {mine} FROM {staging.sql} AS {_STAGED} LEFT JOIN {self.qualified(target)} AS {_THERE} ON {same} "  # noqa: S608
+                f'WHERE {_THERE}.{absent} IS NULL) AS "__mp_lacking"',
+                staging.parameters,
+            )
+        columns, known = self.names(names), f"SELECT {self.names([stored[one] for one in names])} FROM {self.qualified(target)}"  # noqa: S608
+        both = f"SELECT {columns} FROM {staging.sql} AS {_STAGED} INTERSECT {known}"  # noqa: S608
+        marked = (
+            f"SELECT {columns}, 1 AS {_NEW} FROM {staging.sql} AS {_STAGED} "  # noqa: S608
+            f'UNION ALL SELECT {columns}, 0 FROM ({both}) AS "__mp_both"'
         )
-        statement, parameters = self.insertion(staged, staged.table.name, now, stored)
-        absent = f"NOT EXISTS (SELECT 1 FROM {target} AS {_THERE} WHERE {same})"  # noqa: S608
-        return transaction.write(f"{statement} AS {_STAGED} WHERE {absent}", parameters)
+        grouped = f"SELECT {columns}, {_NEW}, min({_NEW}) OVER (PARTITION BY {columns}) AS {_LEAST} FROM ({marked}) AS {_PART}"  # noqa: S608
+        return Staging(
+            f'(SELECT {columns} FROM ({grouped}) AS "__mp_grouped" WHERE {_NEW} = 1 AND {_LEAST} = 1) AS "__mp_lacking"',  # noqa: S608
+            (*staging.parameters, *staging.parameters),
+        )
 
     def stored(self, table: Table) -> dict[str, str]:
         """Returns the stored names of a table's columns. Raises IncompatibleChange."""
@@ -326,22 +342,29 @@ class Tables:
             raise IncompatibleChange(f"table {self.schema}.{table.name}, {error}. Nothing was changed") from error
 
     def insertion(
-        self, staged: Staged, target: str, now: datetime, stored: Mapping[str, str] | None = None
+        self,
+        staged: Staged,
+        target: str,
+        now: datetime,
+        stored: Mapping[str, str] | None = None,
+        source: Staging | None = None,
     ) -> tuple[str, Sequence[object]]:
         """Returns the statement, with its parameters, that inserts staged rows into a table.
 
-        `stored`: the stored names of the columns in the target; by default those of the table of the same name.
+        `stored`: the stored names of the columns in the target; by default those of the table of the same name. `source`: the
+        rows, by default all staged rows.
         """
+        source = source or staged.staging
         stored = self.stored(staged.table) if stored is None else stored
         names = [column.name for column in staged.table.columns]
         columns, selected = self.names([stored[name] for name in names]), self.names(names)
-        parameters = staged.staging.parameters
+        parameters = source.parameters
         if staged.table.load_time:
             columns = f"{columns}, {self._engine.quote(stored[LOAD_TIME.name])}"
             selected = f"{selected}, CAST(? AS {self._engine.sql_type(LOAD_TIME.type)})"
             parameters = (naive(now), *parameters)
         into = f"INSERT INTO {self.qualified(target)} ({columns})"
-        return f"{into} {staged.selecting} {selected} FROM {staged.staging.sql}", parameters
+        return f"{into} {staged.selecting} {selected} FROM {source.sql}", parameters
 
     # Names
 

@@ -21,6 +21,7 @@ from manifest_platform.testing.loads import (
     PRODUCT,
     SITE,
     content,
+    control,
     day,
     deletes,
     events,
@@ -227,7 +228,7 @@ def test_a_batch_is_refused_if_the_ledger_has_one_of_its_items(shop: Warehouse, 
         with pytest.raises(NotTogether):
             shop.apply_all([replace(loads[1], believed=believed), loads[2]])
     with pytest.raises(NotTogether):  # known in the ledger, although the fence was moved back by hand
-        engine.execute("UPDATE manifest_platform.fence SET applied = 'run-1', record = 'record-run-1'")
+        engine.execute(f"UPDATE {control(engine, 'fence')} SET applied = 'run-1', record = 'record-run-1'")
         shop.apply_all(loads[1:])
     assert len(rows_of(engine, "events")) == 6 and isinstance(shop.apply(loads[1]), AlreadyApplied)
 
@@ -236,7 +237,7 @@ def test_a_batch_is_refused_if_the_ledger_has_one_of_its_items(shop: Warehouse, 
 def test_a_batch_needs_the_fence_of_its_first_item(shop: Warehouse, engine: Recording, tmp_path: Path, held: str) -> None:
     loads = chain([load(events(tmp_path, f"run-{n}")) for n in (1, 2, 3)])
     shop.apply(loads[0])
-    engine.execute(f"UPDATE manifest_platform.fence SET {held}")
+    engine.execute(f"UPDATE {control(engine, 'fence')} SET {held}")
     with pytest.raises(NotTogether):
         shop.apply_all(loads[1:])
     assert len(rows_of(engine, "events")) == 3 and ledger(engine) == [("run-1", 1)]
