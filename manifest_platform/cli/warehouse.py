@@ -151,7 +151,7 @@ def accept_(
     return Exit.BLOCKED if any(one.lost for one in found) else Exit.DONE
 
 
-@warehouse.command("upkeep", cls=Command, epilog=examples("warehouse upkeep --dry-run", "warehouse upkeep --target lab"))
+@warehouse.command("upkeep", cls=Recording, epilog=examples("warehouse upkeep --dry-run", "warehouse upkeep --target lab"))
 def upkeep_(
     context: typer.Context,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Show what would be done, and change nothing.")] = False,

@@ -475,7 +475,7 @@ def drained(monkeypatch):
     """The feeds that drains were asked for; none of them does anything."""
     asked = []
 
-    def _drain(pipeline, spark, budget, feeds):
+    def _drain(pipeline, spark, budget, feeds, targets):
         asked.append(pipeline.manifest.next(FEED, SHRED))
         yield DrainReport(shredded=0)
 

@@ -42,7 +42,7 @@ SILENT = {
     *("merge files", "merge query", "merge status", "merge explain", "merge log", "merge show", "merge external-schema"),
     *("config show", "config check", "config schema", "config reference", "store create", "store check", "store upgrade"),
     *("import", "import-snowplow", "import-snowflake"),
-    *("completion", "schema", "preview", "init", "demo"),
+    *("completion", "schema", "preview", "init", "demo", "warehouse check", "warehouse grants"),
 }
 """Commands that record nothing, or what others recorded."""
 

@@ -5,8 +5,9 @@ from __future__ import annotations
 from types import SimpleNamespace
 from typing import Any
 
-from manifest_platform.manifest import OUTPUT, Manifest, Payload, Store
+from manifest_platform.manifest import OUTPUT, Application, Manifest, Payload, Store
 from manifest_platform.operations.tables import states_of_tables
+from manifest_platform.sources.source import LOAD
 from manifest_platform_tests.manifest.vault import FULL, INCR, LOG, acquire, begin, claim, land, vault
 
 
@@ -18,7 +19,7 @@ def load(of: Manifest, feed: str, rows: Any) -> None:
 def told(of: Manifest) -> dict[str, tuple[int | str | None, ...]]:
     """The rows and items of each table, and its first and last item."""
     source = SimpleNamespace(load_step=lambda feed: of.step(feed, "load"), appends=False)
-    pipeline: Any = SimpleNamespace(manifest=of, feeds=(FULL, INCR, LOG), source=source)
+    pipeline: Any = SimpleNamespace(manifest=of, feeds=(FULL, INCR, LOG), source=source, load=Application(LOAD))
     states = states_of_tables(pipeline, with_warehouse=False)
     ids = {one.table: [key.id if key else None for key in (one.first, one.last)] for one in states.tables}
     return {one.table: (one.rows, one.items, *ids[one.table]) for one in states.tables}
@@ -61,6 +62,6 @@ def test_loads_without_row_counts_by_table_are_counted_separately(store: Store) 
     load(of, INCR, 17)
     load(of, INCR, {"product": 1})
     source = SimpleNamespace(load_step=lambda feed: of.step(feed, "load"), appends=False)
-    pipeline: Any = SimpleNamespace(manifest=of, feeds=(FULL, INCR, LOG), source=source)
+    pipeline: Any = SimpleNamespace(manifest=of, feeds=(FULL, INCR, LOG), source=source, load=Application(LOAD))
     states = states_of_tables(pipeline, with_warehouse=False)
     assert (states.items, states.uncounted, [one.rows for one in states.tables]) == (2, 1, [1])
