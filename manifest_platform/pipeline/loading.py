@@ -68,10 +68,10 @@ from manifest_platform.warehouse.errors import (
     CannotLoad,
     CheckInvalid,
     Fenced,
-    Held,
     ManifestBehind,
     NeedsConsent,
     NewerControlTables,
+    Unavailable,
     Unbelieved,
     Unclear,
 )
@@ -127,8 +127,8 @@ class Declared:
 def load(pipeline: Pipeline, lease: Lease, ready: Ready) -> Loaded | ItemFailed | ShreddedAgain:
     """Loads the next item: claim, apply, complete.
 
-    Raises ConditionFailed if it is no longer next; Fenced and Unavailable (nothing is recorded, and the lease's next holder
-    settles the claim); Unbelieved (the claim is put back); ClaimLost; GivenUp for a snapshot that needs an operator's consent.
+    Raises ConditionFailed if it is no longer next; Fenced (nothing is recorded, and the lease's next holder settles the claim);
+    Unavailable and Unbelieved (the claim is put back); ClaimLost; GivenUp for a snapshot that needs an operator's consent.
     """
     started, requests = time.monotonic(), pipeline.manifest.store.requests
     listing: Listing | OutputGone
@@ -190,8 +190,9 @@ def loading(declared: Declared, ready: Ready, listing: Listing | OutputGone) -> 
         raise
     except CannotLoad as error:
         return (yield from _failed(claim, Failure.of(error, traceback.format_exc())))
-    except (CheckInvalid, Held, NewerControlTables, Unbelieved) as error:
-        # Not the item's fault: the configuration or the whole warehouse is wrong, or another process has it open.
+    except (CheckInvalid, NewerControlTables, Unavailable, Unbelieved) as error:
+        # Not the item's fault: the configuration or the whole warehouse is wrong, or it cannot be used now. COMMIT was not
+        # sent, or it was answered, and then the ledger tells it to the next attempt.
         yield from ask(PutBack(claim, str(error)))
         raise
     told, checks = ((), ()) if isinstance(applied, AlreadyApplied) else (applied.told, applied.checks)

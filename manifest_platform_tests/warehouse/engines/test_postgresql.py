@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import socket
+import ssl
+import struct
 import threading
-from collections.abc import Generator, Iterator
-from contextlib import closing, contextmanager
+from collections.abc import Callable, Generator, Iterator
+from contextlib import closing, contextmanager, suppress
+from datetime import UTC, datetime, timedelta
 from decimal import Context, Decimal
 from pathlib import Path
 from typing import Any
@@ -81,6 +85,13 @@ def one(directory: Path, item: str, type_: str, *values: Any) -> Listing:
     return written(directory, item, [(Table("t", (Column("v", type_),)), [{"v": value} for value in values])])
 
 
+def connected(server: Postgres) -> socket.socket:
+    """A connection to the server's socket, for who stands between."""
+    found = socket.socket(socket.AF_UNIX)
+    found.connect(str(server.socket_folder / ".s.PGSQL.5432"))
+    return found
+
+
 # Settings
 
 
@@ -122,10 +133,119 @@ def test_the_certificate_is_verified_unless_the_url_says_otherwise(url: str, mod
 def test_a_server_without_tls_is_refused_unless_the_url_allows_it(proxy: tuple[Proxy, PostgreSQLSettings]) -> None:
     _, plain = proxy
     verified = plain.model_copy(update={"url": plain.url.partition("?")[0]})
-    with closing(verified.open(patience=30)) as engine, pytest.raises(Unavailable, match=r"SSL.*\?sslrootcert="):
+    with (
+        closing(verified.open(patience=30)) as engine,
+        pytest.raises(Unavailable, match=r"SSL.*Turn TLS on.*\?sslmode=disable"),
+    ):
         Warehouse(engine, SCHEMA).reach()
     with closing(plain.open()) as engine:
         Warehouse(engine, SCHEMA).reach()
+
+
+class Front:
+    """The TLS of a server, which the bundled server was built without: it passes on what it decrypts.
+
+    `received`: everything that a client sent after the handshake.
+    """
+
+    def __init__(self, folder: Path, connect: Callable[[], socket.socket]) -> None:
+        self.authority, certificate, key = certificates(folder)
+        self._context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        self._context.load_cert_chain(certificate, key)
+        self._connect = connect
+        self.received = b""
+        self.asked = threading.Event()
+
+    def run(self, listener: socket.socket) -> None:
+        with suppress(OSError):
+            while True:
+                client, _ = listener.accept()
+                threading.Thread(target=self._serve, args=(client,), daemon=True).start()
+
+    def _serve(self, client: socket.socket) -> None:
+        with suppress(OSError), client:
+            assert client.recv(8) == struct.pack("!ii", 8, 80877103), "the first that is sent is the wish for TLS"
+            self.asked.set()
+            client.sendall(b"S")
+            with self._context.wrap_socket(client, server_side=True) as inner, self._connect() as server:
+                threading.Thread(target=self._answer, args=(server, inner), daemon=True).start()
+                while data := inner.recv(1 << 16):
+                    self.received += data
+                    server.sendall(data)
+
+    def _answer(self, server: socket.socket, client: socket.socket) -> None:
+        with suppress(OSError, ValueError):
+            while data := server.recv(1 << 16):
+                client.sendall(data)
+
+
+def certificates(folder: Path) -> tuple[Path, Path, Path]:
+    """Makes a self-signed certificate for `localhost`. Returns it as the authority's, the server's, and its key."""
+    from cryptography import x509
+    from cryptography.hazmat.primitives import hashes, serialization
+    from cryptography.hazmat.primitives.asymmetric import ec
+    from cryptography.x509.oid import NameOID
+
+    key, now = ec.generate_private_key(ec.SECP256R1()), datetime.now(UTC)
+    name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "localhost")])
+    made = (
+        x509.CertificateBuilder()
+        .subject_name(name)
+        .issuer_name(name)
+        .public_key(key.public_key())
+        .serial_number(x509.random_serial_number())
+        .not_valid_before(now - timedelta(days=1))
+        .not_valid_after(now + timedelta(days=1))
+        .add_extension(x509.SubjectAlternativeName([x509.DNSName("localhost")]), critical=False)
+        .add_extension(x509.BasicConstraints(ca=True, path_length=None), critical=True)
+        .sign(key, hashes.SHA256())
+    )
+    certificate, secret = folder / "server.pem", folder / "server.key"
+    certificate.write_bytes(made.public_bytes(serialization.Encoding.PEM))
+    form = serialization.PrivateFormat.PKCS8
+    secret.write_bytes(key.private_bytes(serialization.Encoding.PEM, form, serialization.NoEncryption()))
+    return certificate, certificate, secret
+
+
+@pytest.mark.parametrize(
+    ("host", "is_known", "advice"),
+    [
+        ("localhost", True, ""),
+        ("127.0.0.1", True, "Write the host of the URL as the server's certificate has it"),
+        ("localhost", False, "Name the certificate of the server's authority in the URL, as ?sslrootcert="),
+    ],
+)
+def test_a_server_with_another_certificate_gets_no_password(
+    postgres_server: Postgres,
+    database: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    host: str,
+    is_known: bool,
+    advice: str,
+) -> None:
+    """The handshake is real, and verified as a URL without `sslmode` says."""
+    monkeypatch.setenv("WAREHOUSE_PASSWORD", "not for strangers")
+    front = Front(tmp_path, lambda: connected(postgres_server))
+    (other := tmp_path / "other").mkdir()
+    trusted = front.authority if is_known else certificates(other)[0]
+    name = database.partition("?")[0].rpartition("/")[2]
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        threading.Thread(target=front.run, args=(listener,), daemon=True).start()
+        port = listener.getsockname()[1]
+        url = f"postgresql://postgres@{host}:{port}/{name}?sslrootcert={trusted}&gssencmode=disable"
+        if host == "localhost":
+            url += "&hostaddr=127.0.0.1"
+        with closing(PostgreSQLSettings(url=url).open(patience=2)) as engine:
+            if not advice:
+                assert engine.facts()["encryption"] == "TLS"
+                assert front.received
+                return
+            with pytest.raises(Unavailable) as told:
+                engine.execute("SELECT 1")
+        assert advice in str(told.value)
+        assert front.asked.is_set()
+        assert front.received == b"", "nothing is sent to a server that is not the right one"
 
 
 def test_the_password_comes_from_its_variable_and_is_masked(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -435,6 +555,19 @@ def test_a_role_with_the_granted_privileges_can_load(
         assert warehouse.row_counts() == {PRODUCT.name: 1}
 
 
+def test_a_connection_that_the_server_refuses_says_why(postgres_server: Postgres, database: str) -> None:
+    """Without a code, only the words of the message tell a limit from a wrong login."""
+    with role(postgres_server, database) as settings, closing(psycopg.connect(database, autocommit=True)) as owner:
+        for statement, undone, advice in (
+            ("ALTER ROLE loader CONNECTION LIMIT 0", "ALTER ROLE loader CONNECTION LIMIT -1", "no free connection: end others"),
+            ("ALTER ROLE loader NOLOGIN", "ALTER ROLE loader LOGIN", "Check the user, the password"),
+        ):
+            owner.execute(statement.encode())
+            with closing(settings.open(patience=0.2)) as engine, pytest.raises(Unavailable, match=advice):
+                Warehouse(engine, SCHEMA).reach()
+            owner.execute(undone.encode())
+
+
 def test_a_wrong_role_or_database_is_not_asked_again(database: str, postgres_server: Postgres) -> None:
     for url in (postgres_server.database("nowhere"), database.replace("postgres@", "stranger@")):
         with closing(PostgreSQLSettings(url=url).open(patience=60)) as engine, pytest.raises(Unavailable) as told:
@@ -498,15 +631,8 @@ def test_a_deferred_constraint_that_refuses_the_commit_fails_the_load(
 @pytest.fixture
 def proxy(postgres_server: Postgres, database: str) -> Iterator[tuple[Proxy, PostgreSQLSettings]]:
     """A proxy before the server, and the settings by which it is reached."""
-    import socket
-
-    def connect() -> socket.socket:
-        found = socket.socket(socket.AF_UNIX)
-        found.connect(str(postgres_server.socket_folder / ".s.PGSQL.5432"))
-        return found
-
     name = database.partition("?")[0].rpartition("/")[2]
-    with proxied(connect, is_http=False) as running:
+    with proxied(lambda: connected(postgres_server), is_http=False) as running:
         yield running, PostgreSQLSettings(url=f"postgresql://postgres@127.0.0.1:{running.port}/{name}?sslmode=disable")
 
 

@@ -21,7 +21,7 @@ _CONFLICTS = {
 """Another transaction was first, and this transaction is rolled back. A repeat sees what the other did."""
 
 _ADVICE = {
-    "28": "Check the user, the password and the server's pg_hba.conf",
+    "28": "Check the user, the password and its end (VALID UNTIL), and the server's pg_hba.conf",
     "3D000": "Create the database, or correct the URL",
     "53100": "The server's disk is full: make room",
     "53200": "The server is out of memory",
@@ -39,8 +39,34 @@ _SOON = ("08", "53300", "57P")
 _PRIVATE = '"mp_'
 """The beginning of the names of staged rows. If they are gone, their session is gone."""
 
-_NO_LOGIN = ("authentication", "pg_hba.conf", 'role "', 'database "', "certificate", "SSL", "permission denied")
-"""Parts of messages about a connection that no repeat makes possible. They have no code."""
+_REACHED = "Check that the server runs and can be reached"
+_CONNECTING = (
+    (r"too many (clients|connections)|remaining connection slots", _ADVICE["53300"], True),
+    (r"starting up|shutting down|in recovery|recovery mode", _ADVICE["57P"], True),
+    (
+        r"certificate for .* does not match|certificate .* not match host",
+        "Write the host of the URL as the server's certificate has it; add ?hostaddr= if its address is another",
+        False,
+    ),
+    (
+        r"does not support SSL",
+        "Turn TLS on at the server, or add ?sslmode=disable to the URL if nobody can listen on the way",
+        False,
+    ),
+    (
+        r"certificate|SSL",
+        "Name the certificate of the server's authority in the URL, as ?sslrootcert=/path/to/ca.pem",
+        False,
+    ),
+    (r'database ".*" does not exist', _ADVICE["3D000"], False),
+    (
+        r"permission denied for database",
+        "Run GRANT CONNECT ON DATABASE for the user",
+        False,
+    ),
+    (r'authentication|pg_hba\.conf|role "|permission denied', _ADVICE["28"], False),
+)
+"""Messages about a connection, which have no code: a pattern, the advice, and whether the cause may pass within seconds."""
 
 _DENIED = re.compile(
     r"permission denied for (?P<kind>schema|database|table|view|sequence) (?P<name>\S+)"
@@ -58,10 +84,8 @@ def translated(error: psycopg.Error, place: str, sql: str, role: str = "") -> Wa
     if not code:
         if not isinstance(error, psycopg.OperationalError | psycopg.InterfaceError):
             return LoadFailed(said)
-        soon = not any(words in said for words in _NO_LOGIN)
-        advice = "Check that the server runs and can be reached" if soon else _ADVICE["28"]
-        if "certificate" in said or "SSL" in said:
-            advice = "Name the certificate of the server's authority in the URL, as ?sslrootcert=/path/to/ca.pem"
+        told = ((advice, soon) for pattern, advice, soon in _CONNECTING if re.search(pattern, said))
+        advice, soon = next(told, (_REACHED, True))
         return Unavailable(f"{said}. Nothing was changed. {advice}, and try again", soon=soon)
     if code in _CONFLICTS or _is_race(error, code):
         return Conflict(said)
