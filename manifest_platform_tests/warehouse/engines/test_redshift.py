@@ -43,6 +43,7 @@ from manifest_platform.warehouse.engines.redshift.errors import translated
 from manifest_platform.warehouse.engines.redshift.layout import Layout, attributes, layout_of
 from manifest_platform.warehouse.engines.redshift.settings import RedshiftSettings
 from manifest_platform.warehouse.errors import CannotLoad, Conflict, LoadFailed, Unavailable, Unclear, ValueRefused
+from manifest_platform_tests.servers.proxy import Chooser, Fault, Proxy, proxied
 from manifest_platform_tests.servers.redshift import ROLE, ROLE_WITHOUT_S3
 from manifest_platform_tests.servers.redshift import Redshift as StandIn
 
@@ -309,6 +310,91 @@ def test_the_statements_of_a_window_are_as_documented(
     inside = found[found.index("BEGIN") : found.index("COMMIT") + 1]
     assert inside == ["BEGIN", "UPDATE", "SELECT", *("DELETE", "INSERT") * 3, "SELECT", "INSERT", "COMMIT"]
     assert found[: found.index("BEGIN")] == ["DROP", *("CREATE", "COPY", "SELECT") * 3]
+
+
+# Cut connections
+
+
+@pytest.fixture
+def proxy(redshift: StandIn) -> Iterator[tuple[Proxy, RedshiftSettings]]:
+    """A proxy before the stand-in, and the settings by which it is reached."""
+    with proxied(lambda: socket.create_connection((redshift.host, redshift.port)), is_http=False) as running:
+        url = f"redshift://postgres@127.0.0.1:{running.port}/{redshift.database}?sslmode=disable"
+        yield running, settings_of(redshift, url=url)
+
+
+def once(words: bytes, fault: Fault, later: int = 0) -> Chooser:
+    """The fault meets the first request with these words, or a request that comes `later`: the driver prepares first."""
+    first: list[int] = []
+
+    def choose(number: int, request: bytes) -> Fault | None:
+        if not first and words in request:
+            first.append(number)
+        return fault if first and number == first[0] + later else None
+
+    return choose
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        pytest.param(b"CREATE TEMP", marks=pytest.mark.long),
+        pytest.param(b"COPY ", marks=pytest.mark.long),
+        pytest.param(b"BEGIN", marks=pytest.mark.long),
+        pytest.param(b'UPDATE "manifest_platform"', marks=pytest.mark.long),
+        b'INSERT INTO "shop"',
+    ],
+)
+@pytest.mark.parametrize("fault", [Fault.REQUEST_LOST, pytest.param(Fault.ANSWER_LOST, marks=pytest.mark.long)])
+def test_a_connection_that_is_cut_before_commit_is_made_again_and_the_load_repeated(
+    proxy: tuple[Proxy, RedshiftSettings], s3_bucket: str, tmp_path: Path, words: bytes, fault: Fault
+) -> None:
+    running, settings = proxy
+    with closing(settings.open()) as engine:
+        shop = Warehouse(engine, SCHEMA)
+        shop.apply(load(in_s3(s3_bucket, events(tmp_path, "a"))))
+        running.choose(once(words, fault, later=1))
+        assert isinstance(shop.apply(load(in_s3(s3_bucket, events(tmp_path, "b")))), Applied)
+        assert running.met == 1
+        assert shop.row_counts() == {EVENTS.name: 6}
+
+
+@pytest.mark.parametrize(
+    ("fault", "later", "kind"),
+    [
+        pytest.param(Fault.REQUEST_LOST, 0, Applied, marks=pytest.mark.long),
+        (Fault.REQUEST_LOST, 1, Applied),
+        (Fault.ANSWER_LOST, 1, AlreadyApplied),
+    ],
+)
+def test_after_a_commit_without_an_answer_the_ledger_decides(
+    proxy: tuple[Proxy, RedshiftSettings],
+    s3_bucket: str,
+    tmp_path: Path,
+    fault: Fault,
+    later: int,
+    kind: type[Applied | AlreadyApplied],
+) -> None:
+    running, settings = proxy
+    wanted = in_s3(s3_bucket, events(tmp_path, "b"))
+    with closing(settings.open()) as engine:
+        shop = Warehouse(engine, SCHEMA)
+        shop.apply(load(in_s3(s3_bucket, events(tmp_path, "a"))))
+        begin, armed = engine.begin, []
+
+        def begun() -> None:
+            begin()
+            if not armed:
+                armed.append(running.choose(once(b"COMMIT", fault, later)))
+
+        engine.begin = begun
+        with pytest.raises(Unclear):
+            shop.apply(load(wanted))
+        assert running.met == 1
+        shop.raise_fence(FEED, token=2, epoch=1)
+        assert (shop.ledger_entry(FEED, "b", 1) is not None) == (kind is AlreadyApplied)
+        assert isinstance(shop.apply(load(wanted, token=2)), kind)
+        assert shop.row_counts() == {EVENTS.name: 6}
 
 
 # Logins and privileges
