@@ -141,7 +141,9 @@ def test_a_lock_that_is_released_in_time_is_waited_for(tmp_path: Path, place: Pl
 
 @pytest.mark.engines("postgresql", "redshift")
 @pytest.mark.everyday("postgresql")
-@pytest.mark.parametrize("kind", ["append", "merge", pytest.param("full", marks=pytest.mark.long)])
+@pytest.mark.parametrize(
+    "kind", [pytest.param("append", marks=pytest.mark.long), "merge", pytest.param("full", marks=pytest.mark.long)]
+)
 def test_A8_a_worker_that_is_resumed_after_its_successor_finished_changes_nothing(
     tmp_path: Path, place: Place, kind: str
 ) -> None:

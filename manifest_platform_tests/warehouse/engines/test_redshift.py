@@ -271,7 +271,7 @@ def test_a_connection_that_is_cut_at_commit_is_unclear(engine: Redshift, s3_buck
 
 
 def test_a_statement_that_takes_too_long_is_stopped_and_no_items_fault(redshift: StandIn) -> None:
-    with closing(settings_of(redshift, statement_timeout_seconds=0.2, query_group="loads'").open()) as engine:
+    with closing(settings_of(redshift, statement_timeout_seconds=1, query_group="loads'").open()) as engine:
         with pytest.raises(Unavailable, match="statement_timeout_seconds"):
             engine.execute("SELECT pg_sleep(60)")
         assert engine.execute("SHOW query_group") == [("loads'",)]
