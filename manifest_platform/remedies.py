@@ -71,6 +71,20 @@ _LOOKS = {
     Action.SHOW_MERGING,
 }
 
+_OF_ONE_TARGET = frozenset(
+    {
+        Action.BEGIN_FULL_LOAD,
+        Action.LOAD_SNAPSHOT,
+        Action.ALLOW_EMPTY,
+        Action.ALLOW_SHRINK,
+        Action.CANCEL_FULL_LOAD,
+        Action.RECONCILE,
+        Action.RECONCILE_IN_FULL,
+        Action.ACCEPT_WAREHOUSE,
+    }
+)
+_MAY_NAME_A_TARGET = frozenset({Action.RESOLVE, Action.SKIP})
+
 
 @dataclass(frozen=True)
 class Remedy:
@@ -90,6 +104,15 @@ class Remedy:
 
     def __str__(self) -> str:
         return str(self.action)
+
+    def target_of(self, first: str) -> str:
+        """Returns the target that the remedy names; empty if it needs none.
+
+        `first`: the first target of the dataset, if it has several. Actions that work on one target name it then.
+        """
+        if self.action in _OF_ONE_TARGET:
+            return self.target or first
+        return self.target if self.action in _MAY_NAME_A_TARGET else ""
 
     def quoted(self) -> Remedy:
         """The remedy with arguments quoted for a shell, because others choose names of directories. Names contain no spaces."""

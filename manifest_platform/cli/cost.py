@@ -31,8 +31,8 @@ def cost(
     """Shows the rows, bytes and requests that items cost in the manifest's store.
 
     Columns: records, rows and bytes in the store, the transactions that wrote them, and DynamoDB's write and read units. The
-    units are estimated from the sizes of the rows, as if the platform had worked on each item alone. Exit code 4 if there are
-    no items.
+    units are estimated from the sizes of the rows, as if the platform had worked on each item alone. Loads of all targets are
+    counted. Exit code 4 if there are no items.
     """
     with open_pipeline(context) as pipeline:
         manifest, feed = pipeline.manifest, feed or pipeline.source.main

@@ -110,12 +110,16 @@ def accept(
 def unskip(context: typer.Context, items: ItemNames = None, reason: Reason = "no reason given", dry_run: DryRun = False) -> int:
     """Frees skipped or quarantined items for loading.
 
-    An item behind the watermark is loaded late, if the feed appends late items (`load.late: append`). A pattern matches skipped
-    and quarantined items. Exit code 1 if a decision is refused; all other decisions are still written.
+    Every skip of an item is lifted, of all steps and targets; skip it again for those that shall stay without it. An item
+    behind the watermark is loaded late, if the feed appends late items (`load.late: append`). A pattern matches skipped and
+    quarantined items. Exit code 1 if a decision is refused; all other decisions are still written.
     """
     with open_pipeline(context, author=operator()) as pipeline:
         keys = chosen_items(pipeline, items, decide.passed_over, None)
-        return decided(context, pipeline, keys, lambda key: decide.unskip(pipeline, key, reason), "", dry_run)
+        code = decided(context, pipeline, keys, lambda key: decide.unskip(pipeline, key, reason), "", dry_run)
+        if code is Exit.DONE and not dry_run and len(pipeline.targets) > 1 and not as_json(context):
+            say(f"skips are lifted for all targets: {', '.join(pipeline.targets)}")
+        return code
 
 
 def chosen_items(pipeline: Pipeline, names: Sequence[str] | None, among: Candidates, since: str | None) -> list[ItemKey]:

@@ -199,7 +199,8 @@ def print_summary(report: DrainReport, as_typed: Typed) -> None:
     )
     for done in report.upkeep:
         if done.why_not:
-            say(wrapped(f"upkeep: {done.action} of table {done.table or '(any)'} was not done: {done.why_not}", "! ", "  "))
+            table = f"table {done.table or '(any)'}{f' of {done.target}' if done.target else ''}"
+            say(wrapped(f"upkeep: {done.action} of {table} was not done: {done.why_not}", "! ", "  "))
     for end in report.ends:
         feed = f"{end.feed}{f', {end.target}' if end.target else ''}: " if len(report.ends) > 1 else ""
         item = f"{feed}blocked by {end.item}: " if end.item else feed

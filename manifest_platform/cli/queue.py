@@ -9,7 +9,7 @@ import click
 import typer
 
 from manifest_platform.cli.app import Command, WrongUse, app, as_json, examples
-from manifest_platform.cli.context import chosen_dataset, configuration, open_pipeline
+from manifest_platform.cli.context import Target, chosen_dataset, configuration, open_pipeline
 from manifest_platform.cli.exits import Exit
 from manifest_platform.cli.output import print_json, print_lines, print_table, say, warn, wrapped
 from manifest_platform.operations.queue import ControlRow, QueueRow, Status, queue
@@ -42,20 +42,23 @@ def queue_(
     ] = None,
     status: Annotated[list[Status] | None, typer.Option(help="Show only items with this status. Repeatable.")] = None,
     limit: Annotated[int, typer.Option(min=1, max=10_000, metavar="N", help="Number of the newest items of each feed.")] = 96,
+    target: Target = None,
 ) -> int:
     """Shows a dataset as a control table: every item with its status, attempts, last error and epoch.
 
-    The newest item comes first. READY means: the item is loaded in its turn. Exit code 3 if an item blocks its feed, 4 if there
+    The newest item comes first. READY means: the item is loaded in its turn. Of several targets it shows the first, unless
+    --target names another. Exit code 3 if an item blocks its feed, 4 if there
     are no items.
     """
     dataset = None if vault is None else _dataset_of(context, vault)
-    with open_pipeline(context, dataset) as pipeline:
+    with open_pipeline(context, dataset, target=target) as pipeline:
+        named = f", target {pipeline.target}" if len(pipeline.targets) > 1 else ""
         control, rows = queue(pipeline, limit, filetype.lower() if filetype else None)
     shown = [row for row in rows if not status or row.status in status]
     if as_json(context):
         print_json({"control": dataclasses.asdict(control), "queue": [_document(row) for row in shown]})
     else:
-        _print_control(control)
+        _print_control(control, named)
         _print_queue(shown)
     if control.blocked_by:
         return Exit.BLOCKED
@@ -81,9 +84,9 @@ def _document(row: QueueRow) -> dict[str, Any]:
     return {field.name: getattr(row, field.name) for field in dataclasses.fields(row)}
 
 
-def _print_control(control: ControlRow) -> None:
+def _print_control(control: ControlRow, target: str) -> None:
     of = f", vault {control.origin}" if control.origin else ""
-    say(f"dataset {control.dataset}{of}: {control.mode}, current_epoch {control.current_epoch}")
+    say(f"dataset {control.dataset}{of}{target}: {control.mode}, current_epoch {control.current_epoch}")
     full = f"{control.full_load}, since {moment(control.full_load_started_at)}" if control.full_load_started_at else ""
     lines = {"full load": full, "boundary": control.base_boundary or ""}
     watermarks = ", ".join(f"{feed} {name or 'none'}" for feed, name in control.watermarks.items())

@@ -56,21 +56,6 @@ _COMMANDS = {
     Action.PUBLISH: "merge publish",
     Action.VERIFY_PUBLISHED: "merge publish --verify",
 }
-_OF_ONE_TARGET = frozenset(
-    {
-        Action.BEGIN_FULL_LOAD,
-        Action.LOAD_SNAPSHOT,
-        Action.ALLOW_EMPTY,
-        Action.ALLOW_SHRINK,
-        Action.CANCEL_FULL_LOAD,
-        Action.RECONCILE,
-        Action.RECONCILE_IN_FULL,
-        Action.ACCEPT_WAREHOUSE,
-    }
-)
-"""Actions whose command works on one target, which must be named if there are several."""
-_OF_ANY_TARGET = frozenset({*_OF_ONE_TARGET, Action.RESOLVE, Action.SKIP})
-"""Actions whose command may name a target."""
 _OF_OTHERS = {Action.CHECK_CLOCK: "timedatectl status"}
 """Commands of other programs, which do not take this program's options."""
 
@@ -85,8 +70,8 @@ def command_of(remedy: Remedy, options: str = "", first: str = "") -> str:
     """
     if remedy.action in _OF_OTHERS:
         return _OF_OTHERS[remedy.action]
-    target = remedy.target or (first if remedy.action in _OF_ONE_TARGET else "")
-    if target and remedy.action in _OF_ANY_TARGET:
+    target = remedy.target_of(first)
+    if target:
         options = f" --target {target}{options}"
     own, separator, program = _COMMANDS[remedy.action].format(remedy.quoted()).partition(" -- ")
     return f"manifest-platform {own}{options}{separator}{program}"

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 import typer
 
 from manifest_platform.cli.app import Command, app, as_json
-from manifest_platform.cli.context import open_pipeline
+from manifest_platform.cli.context import Target, open_pipeline
 from manifest_platform.cli.exits import Exit
 from manifest_platform.cli.output import print_json, print_table, say, warn, wrapped
 from manifest_platform.cli.remedies import Typed, typed
@@ -20,23 +20,29 @@ def tables(
     warehouse: Annotated[
         bool, typer.Option("--warehouse/--no-warehouse", help="Compare with the warehouse, or read the log only.")
     ] = True,
+    target: Target = None,
 ) -> int:
     """Compares the rows of each table in the manifest's log with the warehouse.
 
     Shows for each table: loaded rows, items, the first and the last item, and the types of its rows with their versions.
     `TABLE_deletes` counts the rows that loads deleted by key. Reads the whole log. A load that runs at the same time can look
-    like a difference: run the command again. Exit code 1 if a count differs, 4 if nothing is loaded.
+    like a difference: run the command again. With several targets, it compares each. Exit code 1 if a count differs, 4 if
+    nothing is loaded.
     """
-    with open_pipeline(context) as pipeline:
-        states = states_of_tables(pipeline, warehouse)
+    with open_pipeline(context, target=target) as pipeline:
+        asked = [target] if target else pipeline.targets
+        found = {name: states_of_tables(pipeline.at(name), warehouse) for name in asked}
         as_typed = typed(context, pipeline.name)
     if as_json(context):
-        print_json(_document(states, as_typed))
-    else:
+        documents = {name: _document(states, as_typed) for name, states in found.items()}
+        print_json(next(iter(documents.values())) if len(documents) == 1 else {"targets": documents})
+    for name, states in () if as_json(context) else found.items():
+        if len(found) > 1:
+            say(f"target {name}")
         _print(states, warehouse, as_typed)
-    if states.differences:
+    if any(states.differences for states in found.values()):
         return Exit.FAILED
-    return Exit.DONE if states.items else Exit.NOTHING
+    return Exit.DONE if any(states.items for states in found.values()) else Exit.NOTHING
 
 
 def _print(states: TableStates, warehouse: bool, as_typed: Typed) -> None:

@@ -5,7 +5,7 @@ Belongs here: the sentences. The manifest alone decides the standing of an item.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass
 from datetime import datetime
 from itertools import groupby
@@ -46,14 +46,20 @@ class Explanation:
 
 
 def explanation(
-    manifest: Manifest, key: ItemKey, told: Callable[[Remedy], str], now: datetime, chain: Iterable[Broken] = ()
+    manifest: Manifest,
+    key: ItemKey,
+    told: Callable[[Remedy], str],
+    now: datetime,
+    chain: Iterable[Broken] = (),
+    without: Collection[str] = (),
 ) -> Explanation:
     """Explains what happens next with an item. `told`: formats a remedy for the reader. Raises UnknownItem.
 
     `chain`: the feeds whose warehouse differs from what the manifest believes. For them, loading is stopped.
+    `without`: steps that the reader did not ask for.
     """
     item = manifest.item(key)
-    views = tuple(_views(manifest, item))
+    views = tuple(_views(manifest, item, without))
     words = _Words(manifest, item, told, now)
     held = [
         f"However, {one.step} is stopped, and rows that the manifest has as loaded may be missing: {one.reason}:"
@@ -64,9 +70,11 @@ def explanation(
     return Explanation(" ".join([*words.sentences(views), *held]), views)
 
 
-def _views(manifest: Manifest, item: Item) -> Iterator[StepView]:
+def _views(manifest: Manifest, item: Item, without: Collection[str]) -> Iterator[StepView]:
     feed = item.key.feed
     for step in manifest.steps(feed):
+        if step.application.key in without:
+            continue
         state = manifest.state(step.application)
         judged = judge(item, step, state.seen_by(step, feed))
         if step.order != "strict" or judged.standing in PASSED or judged.standing is Standing.LATE:

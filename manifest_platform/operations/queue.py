@@ -148,14 +148,14 @@ def _row(item: Item, step: Step, state: StepState, next_: Outlook, on_demand: bo
     if status is Status.READY and next_.item == item.key.name and next_.answer is Answer.BLOCKED:
         detail = next_.reason
     landed = item.landed
-    loads = [one for one in item.records if one.application.name == LOAD and one.epoch is not None]
+    loads = [one for one in item.records if one.application.key == step.application.key and one.epoch is not None]
     return QueueRow(
         item=item.key,
         filetype=feed.upper(),
         start_time=landed.start if landed else None,
         stop_time=landed.stop if landed and landed.stop else item.key.sort,
         status=status,
-        attempt_count=sum(1 for _ in attempts(item)),
+        attempt_count=sum(1 for _ in attempts(item, step.application.key)),
         last_error=next((one.data.get("message") for one in reversed(item.records) if one.state is State.FAILED), None),
         epoch=loads[-1].epoch or state.epoch if loads and status not in (Status.NEW, Status.READY) else state.epoch,
         full_load_started_at=full_load_started_at(item, step.application),
@@ -163,8 +163,8 @@ def _row(item: Item, step: Step, state: StepState, next_: Outlook, on_demand: bo
     )
 
 
-def attempts(item: Item) -> Iterator[str]:
-    """Yields the record ids of the attempts that count: attempts of load, and failed attempts of shred.
+def attempts(item: Item, load: str = LOAD) -> Iterator[str]:
+    """Yields the record ids of the attempts that count: attempts of a load, and failed attempts of shred.
 
     Attempts that were resolved do not count: they ended in an outage, or before they wrote anything.
     """
@@ -175,5 +175,5 @@ def attempts(item: Item) -> Iterator[str]:
         end = ends.get(record.record_id)
         put_back = end is not None and end.state is State.RESOLVED
         failed = end is not None and end.state is State.FAILED
-        if (record.application.name == LOAD and not put_back) or (record.application.name == SHRED and failed):
+        if (record.application.key == load and not put_back) or (record.application.name == SHRED and failed):
             yield record.record_id

@@ -125,12 +125,17 @@ def told(pipeline: Pipeline, names: Names, left: list[Left], run: dg.DagsterRun,
         }
         asset = assets.get(one.application) or names.own(key.feed, one.application)
         yield observation(asset, partition=key.name, metadata=shown)
-    if full := _full_load(pipeline, run, left):
-        yield observation(names.warehouse(pipeline.source.main), metadata={"cause": cause, "run": run.run_id, **full})
+    for one in pipeline.each_target():
+        if full := _full_load(one, run, left):
+            asset = names.at(one.target).warehouse(pipeline.source.main)
+            yield observation(asset, metadata={"cause": cause, "run": run.run_id, **full})
 
 
 def _full_load(pipeline: Pipeline, run: dg.DagsterRun, left: list[Left]) -> dict[str, dg.MetadataValue | str | int | float]:
-    """Returns metadata on the full load that a run began, or was loading; empty if there is none."""
+    """Returns metadata on the full load of a target that a run began, or was loading; empty if there is none.
+
+    The records of a run do not name the target of a job that had no time to claim an item, so all targets are reported.
+    """
     feed = pipeline.source.snapshots
     is_full = run.tags.get(DUTY_TAG) == Duty.FULL and run.tags.get(DATASET_TAG) == pipeline.name
     if feed is None or not (is_full or any(one.item.key.feed == feed for one in left)):
@@ -141,7 +146,7 @@ def _full_load(pipeline: Pipeline, run: dg.DagsterRun, left: list[Left]) -> dict
         return {**shown, "full_load": "none is in progress: changes continue from the current state of the warehouse"}
     snapshot = ItemKey.at(feed, state.full).name
     going_on = f"in progress with {snapshot}: readers see the old state. The next drain continues it, unless it is canceled"
-    cancel = command_of(Remedy(Action.CANCEL_FULL_LOAD), pipeline)
+    cancel = command_of(Remedy(Action.CANCEL_FULL_LOAD, target=pipeline.load.instance or ""), pipeline)
     return {**shown, "snapshot": snapshot, "full_load": going_on, "command": cancel}
 
 

@@ -248,7 +248,8 @@ def build_checks(wiring: Wiring) -> list[dg.AssetChecksDefinition]:
     ]
     checks += [build_landing_check(wiring)]
     checks += [_declared(wiring, check) for check in source.checks]
-    return [*checks, build_full_check(wiring)] if source.snapshots else checks
+    targets = wiring.names.targets if source.snapshots else ()
+    return [*checks, *(build_full_check(wiring, target) for target in targets)]
 
 
 def _check(wiring: Wiring, feed: str, check: FeedCheck, target: str) -> dg.AssetChecksDefinition:

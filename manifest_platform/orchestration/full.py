@@ -22,19 +22,24 @@ from manifest_platform.warehouse.load import EMPTY, SHRINK
 NO_FULL_LOAD = "no_full_load_needed"
 
 
+TARGET = Field(None, min_length=1, description="target to work on; needed only if the dataset has several")
+
+
 class BeginConfig(dg.Config):
-    """The snapshot of a full load, and its reason."""
+    """The snapshot of a full load, its reason, and the target that loads it."""
 
     item: str = Field(LATEST, min_length=1, description="name of a snapshot, such as full/date=2026-01-31, or latest")
     reason: str = Field(min_length=1, description="reason, kept in the records")
     allow_empty: bool = Field(False, description="loads a snapshot without rows, which empties tables")
     allow_shrink: bool = Field(False, description="lets tables shrink by more than load.shrink allows")
+    target: str | None = TARGET
 
 
 class CancelConfig(dg.Config):
-    """The reason to cancel a full load."""
+    """The reason to cancel a full load, and its target."""
 
     reason: str = Field(min_length=1, description="reason, kept in the records")
+    target: str | None = TARGET
 
 
 def build_full_jobs(wiring: Wiring) -> list[dg.JobDefinition]:
@@ -48,7 +53,8 @@ def build_full_jobs(wiring: Wiring) -> list[dg.JobDefinition]:
 
     @dg.op(name=f"{dataset}_full_begin_op", out=dg.Out(dg.Nothing), pool=begun_by)
     def begin_op(context: dg.OpExecutionContext, config: BeginConfig) -> Iterator:
-        with wiring.pipeline(context.run_id) as pipeline, telling_progress(context):
+        with wiring.pipeline(context.run_id) as opened, telling_progress(context):
+            pipeline = _of_target(opened, config.target)
             try:
                 allows = [one for one, given in ((EMPTY, config.allow_empty), (SHRINK, config.allow_shrink)) if given]
                 for event in begin(pipeline, wiring.spark_session, config.item, config.reason, allows):
@@ -63,7 +69,8 @@ def build_full_jobs(wiring: Wiring) -> list[dg.JobDefinition]:
 
     @dg.op(name=f"{dataset}_full_cancel_op", out=dg.Out(dg.Nothing), pool=cancelled_by)
     def cancel_op(context: dg.OpExecutionContext, config: CancelConfig) -> Iterator:
-        with wiring.pipeline(context.run_id) as pipeline:
+        with wiring.pipeline(context.run_id) as opened:
+            pipeline = _of_target(opened, config.target)
             try:
                 cancel(pipeline, config.reason)
             except (Refused, StoreError, WarehouseError) as error:
@@ -92,23 +99,35 @@ def build_full_jobs(wiring: Wiring) -> list[dg.JobDefinition]:
     return [begin_job, cancel_job]
 
 
+def _of_target(pipeline: Pipeline, target: str | None) -> Pipeline:
+    """Returns the pipeline of the named target, or of the only one. Fails the run with the targets' names otherwise."""
+    known = ", ".join(pipeline.targets)
+    if target is None and len(pipeline.targets) > 1:
+        raise failure(f"the dataset has several targets; name one as target: {known}", allow_retries=False)
+    if target is not None and target not in pipeline.targets:
+        raise failure(f"dataset {pipeline.name} has no target {target!r}; its targets are: {known}", allow_retries=False)
+    return pipeline.at(target or pipeline.target)
+
+
 def _state_event(pipeline: Pipeline, names: Names) -> dg.AssetObservation:
-    """Returns the dataset's state as an observation of the asset of its main feed."""
+    """Returns the target's state as an observation of its asset of the main feed."""
     state = pipeline.manifest.state(pipeline.load)
-    return dg.AssetObservation(names.warehouse(pipeline.source.main), metadata=metadata.state_metadata(state))
+    return dg.AssetObservation(
+        names.at(pipeline.target).warehouse(pipeline.source.main), metadata=metadata.state_metadata(state)
+    )
 
 
-def build_full_check(wiring: Wiring) -> dg.AssetChecksDefinition:
-    """Returns the check that a dataset's changes continue without a full load."""
+def build_full_check(wiring: Wiring, target: str) -> dg.AssetChecksDefinition:
+    """Returns the check that a dataset's changes continue in a target without a full load."""
 
     @dg.asset_check(
-        asset=wiring.names.warehouse(wiring.source.main),
+        asset=wiring.names.at(target).warehouse(wiring.source.main),
         name=NO_FULL_LOAD,
         description="Changes continue from the current state of the warehouse.",
     )
     def no_full_load_needed() -> dg.AssetCheckResult:
         with wiring.pipeline() as pipeline:
-            return no_full_load(pipeline, pipeline.clock())
+            return no_full_load(pipeline.at(target), pipeline.clock())
 
     return no_full_load_needed
 

@@ -121,7 +121,7 @@ class ManifestIOManager(dg.IOManager):
                 found[key] += [one for one in records if not apart or one.key == key]
         parents = context.step_context.job_def.asset_layer.get(context.asset_key).parent_keys
         unread = [self._place(parent) for parent in sorted(parents - read.keys()) if self._dataset(parent) == pipeline.name]
-        stages = [parent for parent in unread if parent.name in (SHREDDED, WAREHOUSE)]
+        stages = [parent for parent in unread if parent.name.partition(":")[0] in (SHREDDED, WAREHOUSE)]
         began = _began(context) if stages else None
         outputs = pipeline.manifest.outputs()
         for parent in stages:

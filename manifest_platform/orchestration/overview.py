@@ -33,7 +33,8 @@ _MARKUP = re.compile(r"([\\`*_\[\]<>|#!])")
 def overview_spec(wiring: Wiring) -> dg.AssetSpec:
     """Returns the asset of a dataset's overview. Sensors and drains materialize it."""
     names = wiring.names
-    return completed(names.spec(AssetKind.OVERVIEW), [names.warehouse(feed) for feed in names.feeds])
+    loads = [names.at(target).warehouse(feed) for feed in names.feeds for target in names.targets]
+    return completed(names.spec(AssetKind.OVERVIEW), loads)
 
 
 @dataclass(frozen=True)
@@ -56,36 +57,40 @@ def overview_news(pipeline: Pipeline, names: Names, instance: dg.DagsterInstance
 
 
 def _made(pipeline: Pipeline, names: Names) -> dg.AssetMaterialization:
-    refused = {one.feed: one for one in broken(pipeline)}
-    stuck = {feed: _stuck(pipeline, names, feed, refused.get(feed)) for feed in pipeline.feeds}
-    loaded = {feed: _loaded(pipeline, feed) for feed in pipeline.feeds}
     merged = _merged(pipeline)
-    several = len(pipeline.feeds) > 1
-
-    def labelled(label: str, feed: str) -> str:
-        return f"{label}: {feed}" if several else label
-
+    targets, feeds = len(pipeline.targets) > 1, len(pipeline.feeds) > 1
     table = ["| feed | loaded up to | directories | blocked |", "|---|---|---|---|"]
+    if targets:
+        table = ["| feed | target | loaded up to | directories | blocked |", "|---|---|---|---|---|"]
     shown: dict[str, str] = {}
     todo: list[str] = []
-    for feed in pipeline.feeds:
-        upto, count = loaded[feed]
-        found = stuck[feed]
-        table.append(f"| {feed} | {_cell(upto)} | {count} | {f'since {found.since}' if found else 'no'} |")
-        shown[labelled("loaded up to", feed)] = upto
-        shown[labelled("stuck", feed)] = found.reason if found else "no"
+    for feed, one, refused in _loads(pipeline):
+        upto, count = _loaded(one, feed)
+        found = _stuck(one, names, feed, refused)
+        of = ", ".join([*([feed] if feeds else []), *([one.target] if targets else [])])
+        at = f": {of}" if of else ""
+        cells = [feed, *([one.target] if targets else []), _cell(upto), count, f"since {found.since}" if found else "no"]
+        table.append(f"| {' | '.join(cells)} |")
+        shown[f"loaded up to{at}"] = upto
+        shown[f"stuck{at}"] = found.reason if found else "no"
         if found:
-            shown[labelled("stuck since", feed)] = found.since
-            todo += ["", f"**{feed} is blocked since {found.since}.** {_cell(found.reason)}", ""]
+            shown[f"stuck since{at}"] = found.since
+            todo += ["", f"**{of or feed} is blocked since {found.since}.** {_cell(found.reason)}", ""]
             for label, what in ((IN_DAGSTER, found.press), (IN_A_TERMINAL, found.command)):
                 if what:
-                    shown[labelled(label, feed)] = what
+                    shown[f"{label}{at}"] = what
                     todo.append(f"- {label}: {_code(what) if label == IN_A_TERMINAL else _cell(what)}")
     if merged:
         shown["merged up to"] = merged
     text = [f"## {pipeline.name}", "", *table, *(["", f"Merged up to: {merged}."] if merged else [])]
     text += todo or ["", "No action is needed."]
     return materialization(names.overview, metadata={**shown, TEXT: dg.MetadataValue.md("\n".join(text))})
+
+
+def _loads(pipeline: Pipeline) -> Iterator[tuple[str, Pipeline, Broken | None]]:
+    """Yields each feed with the pipeline of each target, and the reason why that target is not as the manifest believes."""
+    refused = {(one.target, found.feed): found for one in pipeline.each_target() for found in broken(one)}
+    return ((feed, one, refused.get((one.target, feed))) for feed in pipeline.feeds for one in pipeline.each_target())
 
 
 def _stuck(pipeline: Pipeline, names: Names, feed: str, refused: Broken | None) -> _Stuck | None:

@@ -39,37 +39,34 @@ _COMMANDS = {
 """The commands of remedies that a run or a check can report. Other remedies occur at a terminal only."""
 
 
-_OF_A_TARGET = frozenset(
-    {
-        Action.RESOLVE,
-        Action.BEGIN_FULL_LOAD,
-        Action.LOAD_SNAPSHOT,
-        Action.CANCEL_FULL_LOAD,
-        Action.RECONCILE,
-        Action.RECONCILE_IN_FULL,
-        Action.ACCEPT_WAREHOUSE,
-    }
-)
-"""Actions whose command takes a target."""
-
-
 def command_of(remedy: Remedy, pipeline: Pipeline) -> str:
     """Returns the command of a remedy; its plain words if it has no command here."""
     if remedy.action not in _COMMANDS:
         return str(remedy)
     options = f" --dataset {pipeline.name}" if len(pipeline.config.datasets) > 1 else ""
-    if remedy.target and remedy.action in _OF_A_TARGET:
-        options = f" --target {remedy.target}{options}"
+    if target := remedy.target_of(_first(pipeline)):
+        options = f" --target {target}{options}"
     return f"manifest-platform {_COMMANDS[remedy.action].format(remedy.quoted())}{options}"
+
+
+def _first(pipeline: Pipeline) -> str:
+    """Returns the first target of a dataset with several; empty for a dataset with one."""
+    return pipeline.targets[0] if len(pipeline.targets) > 1 else ""
 
 
 def pressed(remedy: Remedy, pipeline: Pipeline, names: Names) -> str:
     """Returns the remedy's action in Dagster (a job to launch, a partition to materialize); empty if Dagster has none."""
-    name, item = pipeline.name, f", with item: {remedy.item}" if remedy.item else ""
+    name, target = pipeline.name, remedy.target_of(_first(pipeline))
+    snapshot = remedy.item if remedy.action in (Action.LOAD_SNAPSHOT, Action.ALLOW_EMPTY, Action.ALLOW_SHRINK) else ""
+    values = {"item": snapshot, "target": target}
+    values |= {"allow_empty": "true"} if remedy.action is Action.ALLOW_EMPTY else {}
+    values |= {"allow_shrink": "true"} if remedy.action is Action.ALLOW_SHRINK else {}
+    given = ", ".join(f"{key}: {value}" for key, value in values.items() if value)
+    config = f", with {given}" if given else ""
     drains = _jobs(pipeline, remedy.item)
     match remedy.action:
         case Action.DRAIN if remedy.item and drains:
-            stages = _stages(pipeline, names, remedy.item)
+            stages = _stages(pipeline, names.at(remedy.target or pipeline.targets[0]), remedy.item)
             return f"materialize the partition {remedy.item} of {stages} first, or launch the job {drains}"
         case Action.DRAIN if drains:
             return f"launch the job {drains}"
@@ -77,16 +74,10 @@ def pressed(remedy: Remedy, pipeline: Pipeline, names: Names) -> str:
             return f"launch the job {name}_capture"
         case Action.CAPTURE_SNAPSHOT if pipeline.source.captures:
             return f"launch the job {name}_capture, with feeds: [{remedy.feed}]"
-        case Action.BEGIN_FULL_LOAD:
-            return f"launch the job {name}_full_begin"
-        case Action.LOAD_SNAPSHOT:
-            return f"launch the job {name}_full_begin{item}"
-        case Action.ALLOW_EMPTY:
-            return f"launch the job {name}_full_begin{item}, allow_empty: true"
-        case Action.ALLOW_SHRINK:
-            return f"launch the job {name}_full_begin{item}, allow_shrink: true"
+        case Action.BEGIN_FULL_LOAD | Action.LOAD_SNAPSHOT | Action.ALLOW_EMPTY | Action.ALLOW_SHRINK:
+            return f"launch the job {name}_full_begin{config}"
         case Action.CANCEL_FULL_LOAD:
-            return f"launch the job {name}_full_cancel"
+            return f"launch the job {name}_full_cancel{config}"
     return ""
 
 

@@ -15,7 +15,7 @@ from itertools import islice
 
 import dagster as dg
 
-from manifest_platform.manifest import Application, Item, Record, Refused
+from manifest_platform.manifest import Application, Item, ItemKey, Record, Refused
 from manifest_platform.manifest.manifest import Kept
 from manifest_platform.orchestration import metadata
 from manifest_platform.orchestration.keys import Names
@@ -218,16 +218,18 @@ class _Told:
                 record = item.processed_by(self.pipeline.at(target).load)
                 if item.key.name not in known and record:
                     done = _loaded_outside(item, record, target)
-                    mine = target == self.names.target  # tables of further targets are reported by drains only
-                    yield metadata.loaded_event(self.names.at(target), done), (item, done) if mine else None
+                    yield metadata.loaded_event(self.names.at(target), done), (item, done)
 
     def tell_of_tables(self) -> None:
-        """Reports each table that loads outside Dagster reached: its rows, and the columns of its newest listing.
+        """Reports each table of a target that loads outside Dagster reached: its rows, and the columns of its newest listing.
 
         Without this, a table that the command line loaded first would appear only when the code location is reloaded. A table
         whose listing cannot be read now gets no event; the tick continues.
         """
-        loads = {item.key: (item, done) for item, done in self._loads}
+        for target in self.names.targets:
+            self._tell_of_tables(target, {item.key: (item, done) for item, done in self._loads if done.target == target})
+
+    def _tell_of_tables(self, target: str, loads: Mapping[ItemKey, tuple[Item, Loaded]]) -> None:
         left = {name for _, done in loads.values() for name, rows in done.rows.items() if rows}
         told: list[Loaded] = []
         for item, done in sorted(loads.values(), key=lambda one: one[0].key, reverse=True):
@@ -237,7 +239,7 @@ class _Told:
                     left -= {table.name for table in tables}
                     done = replace(done, tables=tables)
             told.append(done)
-        self.news.events += metadata.table_events(self.names, told[::-1])
+        self.news.events += metadata.table_events(self.names.at(target), told[::-1])
 
     def _count(self) -> int:
         """The number of partitions in Dagster. Their list is read only if the number is unknown."""

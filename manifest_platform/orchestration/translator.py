@@ -8,7 +8,7 @@
     <dataset>/overview                  progress, blocks and their remedies
     <dataset>/published                 what readers see of the merged tables
 
-The feed is part of a key if the source has several feeds. `warehouse` is the only target today. This module has the defaults,
+The feed is part of a key if the source has several feeds. `warehouse` is the first target. This module has the defaults,
 and the class by which users change them. `metadata` has what runs add to events.
 """
 
@@ -163,9 +163,10 @@ def _metadata(props: DatasetProps) -> dict[str, Any]:
     places = {AssetKind.LANDED: settings.landing.root, AssetKind.SHREDDED: settings.shred.output}
     if settings.merge:
         places[AssetKind.MERGED] = settings.merge.output
-    at = {"dagster/uri": storage.as_uri(places[props.kind])} if props.kind in places else {}
+    at: dict[str, Any] = {"dagster/uri": storage.as_uri(places[props.kind])} if props.kind in places else {}
     if props.kind in (AssetKind.LOADED, AssetKind.TABLE):
-        at["place"] = props.config.engines[props.target].place
+        place = props.config.engines[props.target].place
+        at["place"] = dg.MetadataValue.text(place) if "://" in place else dg.MetadataValue.path(place)
     return {**at, **_table_metadata(props)}
 
 

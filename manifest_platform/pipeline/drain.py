@@ -125,7 +125,8 @@ class _Drain:
     def tidy(self, pipeline: Pipeline) -> None:
         """Does the upkeep of a target that this drain has loaded something into."""
         if self._loaded[pipeline.target]:
-            self.report.upkeep += tuple(tidied(pipeline))
+            of = pipeline.target if len(pipeline.targets) > 1 else ""
+            self.report.upkeep += tuple(replace(one, target=of) for one in tidied(pipeline))
 
     def count(self, event: Event) -> None:
         """Adds an event to the totals."""

@@ -191,7 +191,8 @@ class FeedEnd:
 class Tidied:
     """An action of upkeep on a table: it was done, or `why_not` says what prevented it. `rows`: removed or changed rows.
 
-    `action`: an action of the engine; or `delete`, for removed old rows. `until`: the time before which rows are old.
+    `target`: the target of the table, set by a drain of several. `action`: an action of the engine; or `delete`, for removed
+    old rows. `until`: the time before which rows are old.
     """
 
     table: str
@@ -200,6 +201,7 @@ class Tidied:
     seconds: float = 0.0
     until: datetime | None = None
     why_not: str = ""
+    target: str = ""
 
 
 @dataclass

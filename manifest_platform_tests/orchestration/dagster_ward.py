@@ -33,9 +33,9 @@ class DagsterWard(CodeLocation):
         """Runs the job that begins a full load, with a default reason."""
         return self.run_job(f"{NAME}_full_begin", {"reason": "for a test", **config})
 
-    def cancel(self) -> Result:
+    def cancel(self, **config: Any) -> Result:
         """Runs the job that cancels a full load."""
-        return self.run_job(f"{NAME}_full_cancel", {"reason": "for a test"})
+        return self.run_job(f"{NAME}_full_cancel", {"reason": "for a test", **config})
 
     def add(self, feed: str, *names: str) -> None:
         """Adds partitions, in this order."""

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
 from manifest_platform.operations.housekeeping import keep_house
 from manifest_platform.operations.tables import states_of_tables
@@ -38,6 +39,16 @@ def test_a_drain_tidies_the_tables_that_it_changed_once(shop: Shop) -> None:
         assert "events" in {one.table for one in report.upkeep}
         assert drained(pipeline)[1].upkeep == ()
         assert tidied(pipeline) == []
+
+
+def test_a_drain_of_several_targets_names_the_target_of_each_upkeep(shop: Shop) -> None:
+    whole = yaml.safe_load(shop.config_file.read_text())
+    whole["targets"] = {"lab": {**OPTIONS["warehouse"], "path": "lab.duckdb"}}
+    shop.config_file.write_text(yaml.safe_dump(whole))
+    with shop.open() as pipeline:
+        _, report = drained(pipeline)
+    tables = {target: {one.table for one in report.upkeep if one.target == target} for target in ("warehouse", "lab")}
+    assert tables["lab"] == tables["warehouse"] != set()
 
 
 def test_upkeep_that_fails_fails_no_item(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:

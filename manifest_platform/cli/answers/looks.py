@@ -287,6 +287,12 @@ class Tables(TypedDict):
     differences: list[TableDifference]
 
 
+class TablesOfTargets(TypedDict):
+    """The rows of each table of several targets, by target."""
+
+    targets: dict[str, Tables]
+
+
 class Units(TypedDict):
     """DynamoDB's capacity units, estimated."""
 

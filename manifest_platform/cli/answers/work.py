@@ -116,7 +116,10 @@ class FeedEnd(TypedDict):
 
 
 class Tidied(TypedDict):
-    """An action of upkeep on a table. `rows`: removed rows, or rows that changed since. `why_not`: what prevented it."""
+    """An action of upkeep on a table. `rows`: removed rows, or rows that changed since. `why_not`: what prevented it.
+
+    `target`: the table's target in the report of a drain of several, else empty.
+    """
 
     table: str
     action: str
@@ -124,6 +127,7 @@ class Tidied(TypedDict):
     seconds: float
     until: str | None
     why_not: str
+    target: str
 
 
 class TargetUpkeep(TypedDict):
@@ -196,6 +200,12 @@ class FullStatus(TypedDict):
     watermarks: dict[str, str]
     snapshots: list[Snapshot]
     command: str
+
+
+class FullStatusOfTargets(TypedDict):
+    """The state of full loads of several targets, by target."""
+
+    targets: dict[str, FullStatus]
 
 
 class Recorded(TypedDict):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from itertools import islice, pairwise
 
-from manifest_platform.manifest import Application, Item, Manifest
+from manifest_platform.manifest import Item, Manifest
 from manifest_platform.sources.source import LOAD, CheckResult
 
 NEWEST = 2000
@@ -13,9 +13,10 @@ TOLD = 5
 
 
 def missing_windows(manifest: Manifest, feed: str) -> CheckResult:
-    """Finds the gaps between the newest windows of a feed that no snapshot contains."""
+    """Finds the gaps between the newest windows of a feed that some target's snapshot does not contain."""
     newest = [item for item in islice(manifest.items(feed, reverse=True), NEWEST) if item.landed][::-1]
-    boundary = manifest.state(Application(LOAD)).feed(feed).boundary
+    loads = [manifest.state(step.application) for step in manifest.steps(feed) if step.application.name == LOAD]
+    boundary = min((state.feed(feed).boundary for state in loads if state.has_begun), default="")
     missing = [gap for before, after in pairwise(newest) if (gap := _gap(before, after, boundary))]
     return CheckResult(
         passed=not missing,
