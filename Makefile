@@ -36,8 +36,9 @@ WORKERS ?= 5
 help: ## Lists these targets
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1|\2/p' Makefile | while IFS='|' read -r name text; do printf '%-18s %s\n' "$$name" "$$text"; done
 
-demo: $(SYNCED) ## Loads ten runs of a web shop, one broken, one late: about a minute (PIPELINE=veeva: a vault's day; STORE=dynamodb; WAREHOUSE=postgresql)
-	@$(BIN)/manifest-platform demo $(if $(PIPELINE),--pipeline $(PIPELINE)) $(if $(STORE),--store $(STORE)) $(if $(WAREHOUSE),--warehouse $(WAREHOUSE))
+demo: $(SYNCED) ## Loads ten runs of a web shop, one broken, one late: about a minute (PIPELINE=veeva: a vault's day; STORE=dynamodb; WAREHOUSE=postgresql, redshift-standin)
+	@$(BIN)/$(if $(filter redshift-standin,$(WAREHOUSE)),python -m manifest_platform_tests.demo.standin,manifest-platform demo $(if $(WAREHOUSE),--warehouse $(WAREHOUSE))) \
+		$(if $(PIPELINE),--pipeline $(PIPELINE)) $(if $(STORE),--store $(STORE))
 
 ui: $(SYNCED) ## Starts Dagster with the same data, on http://127.0.0.1:3000 (PIPELINE=veeva, WAREHOUSE=postgresql, UI_HOST, UI_PORT)
 	@mkdir -p -m 700 .dagster_home

@@ -24,7 +24,8 @@ def sql(
 ) -> int:
     """Runs a read-only query in the warehouse.
 
-    Write the dataset's tables without a schema. The ledger is manifest_platform.ledger.
+    Write the dataset's tables without a schema. The ledger is manifest_platform.ledger, or ledger__DATASET where
+    each dataset has its own.
     """
     from manifest_platform.warehouse.apply import open_warehouse
 

@@ -26,7 +26,6 @@ from manifest_platform.carried import carried
 from manifest_platform.cli import Exit
 from manifest_platform.cli.output import WIDTH
 from manifest_platform.demo.postgresql import PostgreSQLServer
-from manifest_platform.manifest.records import FIRST_TARGET
 from manifest_platform.sources.snowplow.settings import SnowplowSettings
 from manifest_platform.warehouse.control_table import ControlTable
 
@@ -122,9 +121,15 @@ def _merged(original: Any, changed: Any) -> Any:
     return {**original, **{key: _merged(original.get(key), value) for key, value in changed.items()}}
 
 
+def target_options() -> tuple[str, ...]:
+    """Returns the option that names a target, for each target; an empty text if there is only one."""
+    names = tuple(config.load().engines)
+    return tuple(f" --target {name}" for name in names) if len(names) > 1 else ("",)
+
+
 def sql(query: str) -> str:
     """Returns the command that runs a query in the warehouse, which it names if there are several targets."""
-    target = f" --target {FIRST_TARGET}" if config.load().targets else ""
+    target = target_options()[0]
     mark = "'" if '"' in query else '"'
     return f"manifest-platform sql{target} {mark}{query}{mark}"
 
@@ -156,13 +161,13 @@ def ui_command(file: str, warehouse: str | None = None) -> str:
 
 
 @contextmanager
-def stage(home: Path) -> Generator[None]:
-    """Creates the demo's directory for the block, then prints how long the story took."""
+def stage(home: Path, then: str = "Try these commands next:") -> Generator[None]:
+    """Creates the demo's directory for the block, then prints how long the story took, and `then`."""
     begun = time.monotonic()
     home.mkdir(parents=True)
     (home / MARKER).touch()
     yield
-    say(f"Done in {time.monotonic() - begun:.0f} s. Try these commands next:")
+    say(f"Done in {time.monotonic() - begun:.0f} s. {then}")
 
 
 def type_(command: str, expected: Exit = Exit.DONE) -> None:

@@ -19,7 +19,7 @@ import typer
 
 from manifest_platform import config
 from manifest_platform.cli import Exit
-from manifest_platform.demo.stage import DemoFailed, ledger, program, say, sql, type_, ui_command
+from manifest_platform.demo.stage import DemoFailed, ledger, program, say, sql, target_options, type_, ui_command
 from manifest_platform.fake_vault import FakeVault, Fault, Simulation, VaultSettings, schema_changes
 from manifest_platform.pipeline import Pipeline
 from manifest_platform.storage import local_path
@@ -123,7 +123,8 @@ def _begin() -> None:
     type_("manifest-platform capture")
     say("2. The first load. Changes can only be loaded after a snapshot, so the platform asks for a full load first.")
     type_("manifest-platform full status", Exit.BLOCKED)
-    type_('manifest-platform full begin latest --reason "the first load"')
+    for target in target_options():
+        type_(f'manifest-platform full begin latest{target} --reason "the first load"')
     type_("manifest-platform drain")
 
 
@@ -150,7 +151,8 @@ def _go_through_the_day(vault: FakeVault, times: Day) -> None:
 
 def _load_noon_in_full(times: Day) -> None:
     say("6. A full load. The operator doubts the tables, and loads everything again, from the snapshot of noon.")
-    type_(f'manifest-platform full begin {times.snapshot} --reason "to be sure"')
+    for target in target_options():
+        type_(f'manifest-platform full begin {times.snapshot}{target} --reason "to be sure"')
     say("The drain loads the snapshot as a new epoch, then all changes after noon again. Logs are not affected.")
     type_("manifest-platform drain")
     type_("manifest-platform full status")

@@ -130,6 +130,21 @@ def test_the_demo_on_postgresql_loads_two_targets_of_which_one_is_down_for_a_whi
         engine.execute("SELECT 1")
 
 
+@pytest.mark.long
+@pytest.mark.timeout(600)
+def test_the_demo_tells_its_story_on_the_stand_in_for_redshift(tmp_path):
+    """The rows come by COPY from S3, and the dataset has a ledger of its own."""
+    command = [sys.executable, "-m", "manifest_platform_tests.demo.standin", "--day", str(DAY)]
+    done = subprocess.run(command, capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout + done.stderr
+    check_story(done.stdout)
+    assert f"FROM manifest_platform.ledger__{shop.DATASET} " in done.stdout
+    rows = dict(re.findall(r"acme\.(\w+) +([\d,]+) rows", done.stdout))
+    counted = {name: int(count.replace(",", "")) for name, count in rows.items()}
+    assert counted["events"] + counted["bad"] == shop.RUNS * (shop.EVENTS + shop.BAD_LINES)
+    assert not (tmp_path / "demo" / "shredded").exists(), "it is in S3"
+
+
 def test_the_demos_server_starts_again_in_its_folder(of_no_test, monkeypatch, capsys):
     monkeypatch.chdir(of_no_test)
     monkeypatch.delenv(stage.HOME_VARIABLE)

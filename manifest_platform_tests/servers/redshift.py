@@ -544,6 +544,13 @@ def redshift_at(folder: Path) -> Generator[str]:
             server.shutdown()
 
 
+def stand_in_of(told: str, database: str) -> Redshift:
+    """Returns a database of the stand-in whose address `redshift_at` gave. It need not exist."""
+    address, behind = told.split(" ", 1)
+    host, port = address.split(":")
+    return Redshift(host, int(port), database, _dsn(Path(behind), "postgres"))
+
+
 @pytest.fixture(scope="session")
 def redshift_server(session_folder: Path) -> Iterator[str]:
     """The stand-in's address, and the folder of the socket of the PostgreSQL behind it."""
@@ -554,9 +561,6 @@ def redshift_server(session_folder: Path) -> Iterator[str]:
 @pytest.fixture
 def redshift(redshift_server: str) -> Redshift:
     """A fresh database of the stand-in."""
-    address, behind = redshift_server.split(" ", 1)
-    host, port = address.split(":")
-    database = f"test_{uuid.uuid4().hex[:12]}"
-    created = Redshift(host, int(port), database, _dsn(Path(behind), "postgres"))
+    created = stand_in_of(redshift_server, f"test_{uuid.uuid4().hex[:12]}")
     created.empty()
     return created
