@@ -273,8 +273,10 @@ def _late_in_any_epoch(self: Item, application: Application, serving_epoch: int 
     return self.late_epoch(application) is not None
 
 
-def _blocked_in_any_epoch(self: Item, serving: object = None) -> Record | None:
-    return BLOCKER(self)
+def _blocked_in_any_epoch(
+    self: Item, serving: object = None, counts: Callable[[Application], bool] = lambda _: True
+) -> Record | None:
+    return BLOCKER(self, counts=counts)
 
 
 PROCESSED_BY, BLOCKER = Item.processed_by, Item.blocker

@@ -1074,8 +1074,10 @@ class Rewritten(Intact):
 
 
 def _pipeline(view: View, key: ItemKey, source: Intact) -> Any:
-    """The part of a pipeline that operators' verbs on an item use."""
-    return SimpleNamespace(manifest=view, source=source, feeds=(key.feed,), dataset=SimpleNamespace(merge=None), load=LOAD)
+    """The part of a pipeline with one target that operators' verbs on an item use."""
+    pipeline = SimpleNamespace(manifest=view, source=source, feeds=(key.feed,), dataset=SimpleNamespace(merge=None), load=LOAD)
+    pipeline.each_target = lambda: (pipeline,)
+    return pipeline
 
 
 VERBS: dict[str, Callable[[View, ItemKey], object]] = {
