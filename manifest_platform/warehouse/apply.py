@@ -387,7 +387,7 @@ class Warehouse:
         room = self._tables.room_for(load)
         unknown = {KnownTable(table.name, load.feed, table.mode) for table in load.listing.tables if table.mode != "delete"}
         unknown -= self._known_tables.read()
-        _refuse_other_rows(load, unknown, self._known_tables.read())
+        _refuse_other_rows(load, unknown, self._known_tables.read(), self._engine.compared)
         renamed = self._renamed.unknown(room.renamed)
         if not room.changes and not unknown and not renamed:
             return None
@@ -726,7 +726,9 @@ def _refuse_unsupported(load: Load) -> None:
         )
 
 
-def _refuse_other_rows(load: Load, unknown: Collection[KnownTable], known: Collection[KnownTable]) -> None:
+def _refuse_other_rows(
+    load: Load, unknown: Collection[KnownTable], known: Collection[KnownTable], compared: Callable[[str], str]
+) -> None:
     """Raises IncompatibleChange if rows by key would go into a table of appended rows, or the reverse.
 
     This happens if a log of a vault has the name of one of its objects: a snapshot would replace the logged rows.
@@ -734,7 +736,7 @@ def _refuse_other_rows(load: Load, unknown: Collection[KnownTable], known: Colle
     for table in unknown:
         for other in known:
             is_other = (other.mode == "append") != (table.mode == "append")
-            if is_other and other.table == table.table and table.table != BAD_TABLE:
+            if is_other and compared(other.table) == compared(table.table) and table.table != BAD_TABLE:
                 raise IncompatibleChange(
                     f"{load.item}: table {table.table} has rows of mode {other.mode} from feed {other.feed}, and would get rows"
                     f" of mode {table.mode} from feed {table.feed}. Shred one of them under another name"

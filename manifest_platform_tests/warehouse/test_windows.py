@@ -300,6 +300,16 @@ class TestRefusals:
             shop.apply(window(tmp_path, "0100", (by_key, [{"id": "1"}])))
         assert all_of(engine) == before
 
+    @pytest.mark.engines("duckdb")
+    def test_rows_by_key_do_not_go_into_a_log_that_is_spelled_otherwise(
+        self, shop: Warehouse, engine: Recording, tmp_path: Path
+    ) -> None:
+        shop.apply(day(tmp_path, "2026-01-01", "x"))
+        by_key = replace(AUDIT, name=AUDIT.name.upper(), mode="merge", key=("id",))
+        with pytest.raises(IncompatibleChange, match="has rows of mode append from feed log"):
+            shop.apply(window(tmp_path, "0100", (by_key, [{"id": "x"}])))
+        assert rows_of(engine, AUDIT) == [("x", "login")]
+
     def test_a_snapshot_is_no_window(self, shop: Warehouse, engine: Recording, tmp_path: Path) -> None:
         wanted = window(tmp_path, "0030", (replace(PRODUCT, mode="replace"), [{"id": "a"}]))
         self.refused(shop, engine, wanted, UnsupportedMode, r"'replace'\. An item can only append, merge, delete")
