@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from itertools import takewhile
 
 import dagster as dg
 from dagster._core.events import JobFailureData, RunFailureReason
@@ -95,7 +96,11 @@ def left_by(pipeline: Pipeline, run_id: str) -> Iterator[Left]:
     manifest, seen = pipeline.manifest, set()
     for (_, feed), lease in manifest.kept().leases.items():
         if lease.run_id == run_id and lease.current is not None:
-            seen.add(ItemKey.at(feed, lease.current))
+            first = ItemKey.at(feed, lease.current)
+            seen.add(first)
+            if last := lease.through:  # those that were claimed together with it
+                coming = manifest.items(feed, after=first.position)
+                seen |= {item.key for item in takewhile(lambda item: item.key.position <= last, coming)}
     for feed in pipeline.feeds:
         seen |= {stuck.item.key for stuck in manifest.waiting(feed, SHRED, limit=1)[1]}
     for key in sorted(seen):

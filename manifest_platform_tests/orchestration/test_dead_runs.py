@@ -57,13 +57,14 @@ def observed(location: CodeLocation, asset: str, partition: str | None = None) -
     return {name: value.value for name, value in seen.metadata.items()}
 
 
-def claimed(shop: DagsterShop, run_id: str, application: str, *, expired: bool = False) -> None:
-    """Claims the next items for a run that is then killed."""
+def claimed(shop: DagsterShop, run_id: str, application: str, *, expired: bool = False, together: int = 1) -> None:
+    """Claims the next items for a run that is then killed. `together`: the number of items that are loaded together."""
     with shop.resources["manifest"].pipeline(NAME, run_id) as pipeline:
         lease = pipeline.manifest.acquire(FEED, application, "a dead worker", timedelta(seconds=0 if expired else 3600))
         if application == LOAD:
             ready = next_ready(pipeline)
-            pipeline.manifest.claim(lease, [ready.item], ready.state)
+            following = pipeline.manifest.following(ready, LOAD, together - 1)
+            pipeline.manifest.claim(lease, [ready.item, *following], ready.state)
         else:
             pipeline.manifest.claim(lease, pipeline.manifest.waiting(FEED, SHRED, 10)[0])
         lease._stopped.set()
@@ -92,6 +93,14 @@ def test_a_worker_killed_during_a_shred_is_reported_with_every_item_of_its_batch
     tell(fresh, run)
     assert [observed(fresh, "shredded", name)["attempt"] for name in run_names(0, 1, 2)] == [1, 1, 1]
     assert observed(fresh, "warehouse", run_name(0)) == {}
+
+
+def test_a_worker_killed_while_it_loaded_items_together_is_reported_with_each(shredded: DagsterShop) -> None:
+    run = dead_run(shredded, "drain")
+    claimed(shredded, run.run_id, LOAD, together=3)
+    tell(shredded, run)
+    assert [observed(shredded, "warehouse", name)["attempt"] for name in run_names(0, 1, 2)] == [1, 1, 1]
+    assert observed(shredded, "warehouse", run_name(3)) == {}
 
 
 def test_each_kind_of_failure_of_a_run_is_reported_with_its_cause(shredded: DagsterShop) -> None:
