@@ -414,16 +414,14 @@ class Warehouse:
                 if uris := listing.uris(table.name):
                     staging = stagings[table.name] = self._engine.stage(table, uris)
                     self._tables.refuse_long_texts(table, staging)
-                    if table.mode == "append" and not load.overlaps:
-                        staged[table.name] = Staged(table, staging)  # counted by the INSERT: a second read would cost time
-                    else:
-                        staged[table.name] = self._tables.look_through(table, staging, load)
+                    staged[table.name] = Staged(table, staging)  # appended rows are counted by the INSERT: a second read costs
+            counted = [(one.table, one.staging) for one in staged.values() if one.table.mode != "append" or load.overlaps]
+            staged |= self._tables.look_through(counted, load)
             self._gate.begin()
             self._gate.check_staged(load, staged)
             yield staged
         finally:
-            for staging in stagings.values():
-                self._engine.unstage(staging)
+            self._engine.unstage_all(stagings.values())
 
     # Several loads
 
@@ -569,13 +567,16 @@ class Warehouse:
         by_mode: dict[str, list[Staged]] = {}
         for one in staged.values():
             by_mode.setdefault(one.table.mode, []).append(one)
-        for one in by_mode.get("delete", ()):
-            target = one.table.target
-            if target and self._tables.columns_of(target) is not None:  # a table that does not exist has nothing to delete
-                self._tables.delete(transaction, one, target)
-            work.advance(listing.rows(one.table.name))
+        by_target: dict[str, list[Staged]] = {}
+        for one in (*by_mode.get("delete", ()), *by_mode.get("merge", ())):
+            target = (one.table.target or "") if one.table.mode == "delete" else one.table.name
+            by_target.setdefault(target, []).append(one)
+        for target, changes in by_target.items():
+            if self._tables.columns_of(target) is not None:  # a table that does not exist has nothing to delete
+                self._tables.delete(transaction, target, changes)
+            work.advance(sum(listing.rows(one.table.name) for one in changes if one.table.mode == "delete"))
         for one in by_mode.get("merge", ()):
-            self._tables.upsert(transaction, one, now, load.item)
+            self._tables.insert(transaction, one, now, load.item)
             work.advance(listing.rows(one.table.name))
         for one in by_mode.get("append", ()):
             if load.overlaps:

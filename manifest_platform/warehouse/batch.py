@@ -85,9 +85,7 @@ class Rows:
                 self._look_through(changes)
             yield self
         finally:
-            for staging in self.stagings:
-                for part in staging.parts or (staging,):
-                    self._engine.unstage(part)
+            self._engine.unstage_all(self.stagings)
 
     def by_item(self) -> list[dict[str, Staged]]:
         """Returns the staged rows of each item, by table."""
@@ -237,8 +235,9 @@ class Rows:
         """Applies the newest change of each key."""
         keys, quote, target = self._keys(changes), self._engine.quote, self._tables.qualified(changes.target)
         events, parameters = self._events(changes, keys)
-        same = " AND ".join(f"{_STAGED}.{quote(name)} = {quote(changes.target)}.{quote(name)}" for name in keys)
-        transaction.write(self._engine.deletion(target, f"({events}) AS {_STAGED}", same), parameters)
+        same = [(f"{_STAGED}.{quote(name)}", f"{quote(changes.target)}.{quote(name)}") for name in keys]
+        staged_rows = sum(sum(one.rows.values()) for one in (*changes.upserts, *changes.deletes))
+        transaction.write(self._engine.deletion(target, f"({events}) AS {_STAGED}", same, staged_rows), parameters)
         if not changes.upserts:
             return
         have = self._tables.columns_of(changes.target) or {}

@@ -211,26 +211,38 @@ class Tables:
 
     # Checks of staged rows, before anything is changed
 
-    def look_through(self, table: Table, staging: Staging, load: Load) -> Staged:
-        """Counts the staged rows of a table, and checks that each key occurs once.
+    def look_through(self, staged: Sequence[tuple[Table, Staging]], load: Load) -> dict[str, Staged]:
+        """Counts the staged rows of tables by one query, and checks that each key occurs once. Returns them by table.
 
         Raises CountMismatch, KeyMissing (a row lacks a part of its key) and DuplicateKey (two rows of a key differ). Rows to
         delete may differ, because only their keys matter.
         """
-        item, expected = load.item, load.listing.rows(table.name)
+        if not staged:
+            return {}
+        found = self._engine.execute(
+            " UNION ALL ".join(self._counting(place, table, staging) for place, (table, staging) in enumerate(staged)),
+            [value for _, staging in staged for value in staging.parameters],
+        )
+        counted = {int(place): tuple(map(int, counts)) for place, *counts in found}
+        return {
+            table.name: self._checked(table, staging, load, *counted[place]) for place, (table, staging) in enumerate(staged)
+        }
+
+    def _counting(self, place: int, table: Table, staging: Staging) -> str:
+        """Returns the query of a table's staged rows: its place among the tables, rows, keys, and keys that are not whole."""
         if not table.key or table.mode == "append":
-            [(rows,)] = self._engine.execute(f"SELECT count(*) FROM {staging.sql}", staging.parameters)  # noqa: S608
-            keys, missing = rows, 0
-        else:
-            key = self.names(table.key)
-            lacks = " OR ".join(f"{self._engine.quote(name)} IS NULL" for name in table.key)
-            [(rows, keys, missing)] = self._engine.execute(
-                'SELECT coalesce(sum("__mp_rows"), 0), count(*), coalesce(sum("__mp_lacks"), 0) FROM '  # noqa: S608
-                f'(SELECT count(*) AS "__mp_rows", max(CASE WHEN {lacks} THEN 1 ELSE 0 END) AS "__mp_lacks" '
-                f'FROM {staging.sql} GROUP BY {key}) AS "__mp_keys"',
-                staging.parameters,
-            )
-        check_counts(item, {table.name: int(rows)}, {table.name: expected})
+            return f"SELECT {place}, count(*), count(*), 0 FROM {staging.sql}"  # noqa: S608
+        key = self.names(table.key)
+        lacks = " OR ".join(f"{self._engine.quote(name)} IS NULL" for name in table.key)
+        return (
+            f'SELECT {place}, coalesce(sum("__mp_rows"), 0), count(*), coalesce(sum("__mp_lacks"), 0) FROM '  # noqa: S608
+            f'(SELECT count(*) AS "__mp_rows", max(CASE WHEN {lacks} THEN 1 ELSE 0 END) AS "__mp_lacks" '
+            f'FROM {staging.sql} GROUP BY {key}) AS "__mp_keys"'
+        )
+
+    def _checked(self, table: Table, staging: Staging, load: Load, rows: int, keys: int, missing: int) -> Staged:
+        item = load.item
+        check_counts(item, {table.name: rows}, {table.name: load.listing.rows(table.name)})
         if missing:
             raise KeyMissing(
                 f"{item}: a row of table {table.name} lacks a part of its key ({', '.join(table.key)}), so nothing could "
@@ -238,7 +250,7 @@ class Tables:
             )
         if keys != rows and table.mode != "delete":
             self._refuse_contradictions(table, staging, load)
-        return Staged(table, staging, int(rows), keys)
+        return Staged(table, staging, rows, keys)
 
     def refuse_long_texts(self, table: Table, staging: Staging) -> None:
         """Raises ValueRefused if a staged text is longer than its column. Sends no query unless a column has a length."""
@@ -285,20 +297,33 @@ class Tables:
 
     # Row statements, within a transaction
 
-    def delete(self, transaction: Transaction, staged: Staged, target: str) -> None:
-        """Deletes the rows of a table that have the key of a staged row."""
-        quote, have = self._engine.quote, self.columns_of(target) or {}
-        same = " AND ".join(
-            f"{_STAGED}.{quote(name)} = {quote(target)}.{quote(matched(have, self._engine.stored_name(name)) or name)}"
-            for name in staged.table.key
-        )
-        transaction.write(
-            self._engine.deletion(self.qualified(target), f"{staged.staging.sql} AS {_STAGED}", same), staged.staging.parameters
-        )
+    def delete(self, transaction: Transaction, target: str, several: Sequence[Staged]) -> None:
+        """Deletes the rows of a table that have the key of a staged row, by one statement for all that spell the key alike."""
+        alike: dict[tuple[tuple[str, str], ...], list[Staged]] = {}
+        for staged in several:
+            kinds = {column.name: column.type.partition("(")[0] for column in staged.table.columns}
+            key = sorted((self._place(target, name), kinds[name]) for name in staged.table.key)
+            alike.setdefault(tuple(key), []).append(staged)
+        for key, some in alike.items():
+            self._delete(transaction, target, [place for place, _ in key], some)
 
-    def upsert(self, transaction: Transaction, staged: Staged, now: datetime, item: str) -> None:
-        """Replaces the rows that have the keys of staged rows. Raises CountMismatch if the staged rows changed meanwhile."""
-        self.delete(transaction, staged, staged.table.name)
+    def _place(self, target: str, name: str) -> str:
+        return matched(self.columns_of(target) or {}, self._engine.stored_name(name)) or name
+
+    def _delete(self, transaction: Transaction, target: str, key: Sequence[str], several: Sequence[Staged]) -> None:
+        quote = self._engine.quote
+        selects = []
+        for staged in several:
+            own = {self._place(target, name): name for name in staged.table.key}
+            selected = ", ".join(f"{quote(own[place])} AS {quote(place)}" for place in key)
+            selects.append(f"SELECT {selected} FROM {staged.staging.sql}")  # noqa: S608
+        source = f"({' UNION ALL '.join(selects)}) AS {_STAGED}"
+        same = [(f"{_STAGED}.{quote(place)}", f"{quote(target)}.{quote(place)}") for place in key]
+        statement = self._engine.deletion(self.qualified(target), source, same, sum(staged.rows or 0 for staged in several))
+        transaction.write(statement, [value for staged in several for value in staged.staging.parameters])
+
+    def insert(self, transaction: Transaction, staged: Staged, now: datetime, item: str) -> None:
+        """Inserts staged rows whose keys were deleted. Raises CountMismatch if the staged rows changed meanwhile."""
         check_written(item, staged, transaction.write(*self.insertion(staged, staged.table.name, now)))
 
     def append(self, transaction: Transaction, staged: Staged, now: datetime) -> int:

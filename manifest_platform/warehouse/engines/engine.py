@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import re
 from abc import ABC, abstractmethod
-from collections.abc import Generator, Mapping, Sequence
+from collections.abc import Generator, Iterable, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from enum import StrEnum
@@ -104,6 +104,15 @@ class Staging:
     sql: str
     parameters: tuple[Any, ...] = ()
     parts: tuple[Staging, ...] = ()
+
+
+Same = Sequence[tuple[str, str]]
+"""The columns of a key: that of a staged row, with its alias, and that of a table, which is named without its schema."""
+
+
+def equal(same: Same) -> str:
+    """Returns the condition that a staged row has the key of a row."""
+    return " AND ".join(f"{staged} = {stored}" for staged, stored in same)
 
 
 @dataclass(frozen=True)
@@ -258,12 +267,12 @@ class Engine(ABC):
         definitions = ", ".join(f"{self.quote(column)} {self.sql_type(type_)}" for column, type_ in columns.items())
         return f"CREATE TABLE IF NOT EXISTS {name} ({definitions})"
 
-    def deletion(self, table: str, staged: str, same: str) -> str:
-        """Returns the statement that deletes the rows of a table for which a staged row meets a condition.
+    def deletion(self, table: str, staged: str, same: Same, rows: int | None = None) -> str:
+        """Returns the statement that deletes the rows of a table whose key a staged row has.
 
-        `staged`: the item of FROM, with its alias. `same`: the condition, which names the table without its schema.
+        `staged`: the item of FROM, with its alias. `rows`: the number of staged rows, if it is known.
         """
-        return f"DELETE FROM {table} WHERE EXISTS (SELECT 1 FROM {staged} WHERE {same})"  # noqa: S608
+        return f"DELETE FROM {table} WHERE EXISTS (SELECT 1 FROM {staged} WHERE {equal(same)})"  # noqa: S608
 
     @contextmanager
     def alone(self, table: str) -> Generator[None]:
@@ -329,6 +338,12 @@ class Engine(ABC):
     @abstractmethod
     def unstage(self, staging: Staging) -> None:
         """Removes what `stage` created. Never raises."""
+
+    def unstage_all(self, stagings: Iterable[Staging]) -> None:
+        """Removes what `stage` and `stage_items` created, after a load. Never raises."""
+        for staging in stagings:
+            for part in staging.parts or (staging,):
+                self.unstage(part)
 
     def stored_name(self, name: str) -> str:
         """Returns the name of a table or column in the warehouse: a shorter name if the engine would cut it."""

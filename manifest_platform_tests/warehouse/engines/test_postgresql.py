@@ -271,6 +271,40 @@ def test_decimals_of_every_size_keep_their_digits(shop: Warehouse, engine: Postg
         assert {row[0] for row in rows_of(engine, table)} == {Decimal(number).scaleb(-scale, _EXACT) for number in unscaled}
 
 
+def test_the_statements_of_a_window_are_as_documented(
+    shop: Warehouse, engine: PostgreSQL, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sent: list[str] = []
+
+    def apply(stop: str) -> list[str]:
+        sent.clear()
+        shop.apply(window(tmp_path, stop, products(a=stop, b=stop), gone(PRODUCT, "c"), (SITE, [{"id": stop}])))
+        return [sql.split()[0] for sql in sent]
+
+    run, copy = engine._run, engine._copy
+    monkeypatch.setattr(engine, "_run", lambda sql, values: (sent.append(sql), run(sql, values))[1])
+    monkeypatch.setattr(engine, "_copy", lambda table, rows: (sent.append("COPY"), copy(table, rows))[1])
+    assert apply("0015").count("CREATE") > 3
+    apply("0030")
+    moved = ["BEGIN", "UPDATE", "SELECT", "DELETE", "DELETE", "INSERT", "INSERT", "INSERT", "COMMIT"]
+    assert apply("0045") == ["COPY", "COPY", "COPY", "SELECT", *moved, "TRUNCATE"]
+    assert "= ANY (ARRAY(" in next(sql for sql in sent if sql.startswith("DELETE"))
+    engine.execute(f'DROP INDEX "{SCHEMA}"."{PRODUCT.name}__mp_key"')
+    engine.close()  # the next session has no staging tables
+    assert apply("0060").count("CREATE") == 3
+    assert "ANY" not in next(sql for sql in sent if sql.startswith("DELETE")), "a look for each key would take for ever"
+    assert rows_of(engine, PRODUCT, "name__v") == [("0060",), ("0060",)]
+
+
+def test_staging_tables_that_are_gone_are_made_again(shop: Warehouse, engine: PostgreSQL, tmp_path: Path) -> None:
+    shop.apply(window(tmp_path, "0015", products(a="1")))
+    staging = engine.stage(PRODUCT, [])
+    engine.execute(f"DROP TABLE {staging.sql}")
+    engine.unstage_all([staging])
+    shop.apply(window(tmp_path, "0030", products(a="2")))
+    assert rows_of(engine, PRODUCT, "name__v") == [("2",)]
+
+
 def test_positions_have_the_binary_collation(shop: Warehouse, beside: psycopg.Connection[Any]) -> None:
     shop.prepare(FEED)
     found = beside.execute(
@@ -644,9 +678,10 @@ def test_a_connection_that_is_cut_before_commit_is_made_again_and_the_load_repea
     proxy: tuple[Proxy, PostgreSQLSettings], tmp_path: Path, words: bytes, fault: Fault
 ) -> None:
     running, settings = proxy
+    with closing(settings.open()) as earlier:  # its staging tables are not those of the next session
+        Warehouse(earlier, SCHEMA).apply(load(events(tmp_path, "a")))
     with closing(settings.open()) as engine:
         shop = Warehouse(engine, SCHEMA)
-        shop.apply(load(events(tmp_path, "a")))
         running.choose(once(words, fault))
         assert isinstance(shop.apply(load(events(tmp_path, "b"))), Applied)
         assert running.met == 1

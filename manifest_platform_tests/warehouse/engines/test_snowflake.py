@@ -332,8 +332,8 @@ def test_json_columns_are_variants_by_option(recording: Recording) -> None:
 
 
 def test_rows_are_deleted_by_a_join(engine: Snowflake) -> None:
-    assert engine.deletion('"shop"."t"', '"stage_1" AS "s"', '"s"."id" = "t"."id"') == (
-        'DELETE FROM "shop"."t" USING "stage_1" AS "s" WHERE "s"."id" = "t"."id"'
+    assert engine.deletion('"shop"."t"', '"stage_1" AS "s"', [('"s"."id"', '"t"."id"'), ('"s"."n"', '"t"."n"')]) == (
+        'DELETE FROM "shop"."t" USING "stage_1" AS "s" WHERE "s"."id" = "t"."id" AND "s"."n" = "t"."n"'
     )
 
 

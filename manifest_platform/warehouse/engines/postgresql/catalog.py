@@ -47,3 +47,14 @@ ATTACHED = """WITH mine AS (
         JOIN pg_catalog.pg_publication AS p ON p.oid = m.prpubid
     ORDER BY 1, 2"""
 """Everything that depends on the tables of a schema or belongs to them, by table."""
+
+INDEX = """
+SELECT 1
+FROM pg_catalog.pg_index i
+JOIN pg_catalog.pg_class c ON c.oid = i.indrelid
+JOIN pg_catalog.pg_attribute a ON a.attrelid = i.indrelid AND a.attnum = i.indkey[0]
+WHERE i.indrelid = CAST(CAST(? AS text) AS regclass) AND i.indisvalid AND i.indpred IS NULL
+  AND '"' || replace(c.relname, '"', '""') || '"."' || replace(a.attname, '"', '""') || '"' = ?
+LIMIT 1
+"""
+"""An index of a table, by its quoted name, that begins with a column, by the quoted names of both without the schema."""

@@ -6,7 +6,7 @@ import os
 import re
 import ssl
 import uuid
-from collections.abc import Callable, Generator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,18 +14,10 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from urllib.parse import parse_qsl, unquote, urlsplit
 
 from manifest_platform.listing import Table
-from manifest_platform.warehouse.engines.engine import (
-    CONTROL_SCHEMA,
-    NTH,
-    Engine,
-    JsonEntries,
-    Need,
-    Staging,
-    schemas_of,
-)
+from manifest_platform.warehouse.engines.engine import CONTROL_SCHEMA, NTH, Engine, JsonEntries, Need, Same, Staging, schemas_of
 from manifest_platform.warehouse.engines.marks import translated as with_marks
 from manifest_platform.warehouse.engines.postgresql import staging as copying
-from manifest_platform.warehouse.engines.postgresql.catalog import ATTACHED, COLUMNS
+from manifest_platform.warehouse.engines.postgresql.catalog import ATTACHED, COLUMNS, INDEX
 from manifest_platform.warehouse.engines.postgresql.errors import translated
 from manifest_platform.warehouse.engines.postgresql.rows import HEADER, TRAILER, encoded
 from manifest_platform.warehouse.errors import (
@@ -55,6 +47,10 @@ _SQL_TYPES = {
 _LOGICAL_TYPES = {sql: logical for logical, sql in _SQL_TYPES.items()} | {"character varying": "string", "text": "string"}
 _ALTER_WAITS_MILLISECONDS = 200
 _LOCKED = "55P03"
+_LOOKED_UP = 10_000
+"""Most keys of a DELETE that are looked up in the index one by one."""
+_KEPT_TABLES = 200
+"""Most staging tables that a session keeps for later loads."""
 _VERIFIED = "verify-full"
 _EXPLAINS = re.compile(r"\s*(EXPLAIN|SHOW)\b", re.IGNORECASE)
 
@@ -95,6 +91,9 @@ class PostgreSQL(Engine):
     def __init__(self, address: Address, patience: float = Engine.patience, read_only: bool = False) -> None:
         self.address, self.patience, self.read_only = address, patience, read_only
         self._connection: psycopg.Connection[Any] | None = None
+        self._staging_tables: dict[str, str] = {}  # the columns of each staging table of the session
+        self._spare: dict[str, list[str]] = {}  # empty staging tables, by their columns
+        self._indexes: dict[tuple[str, str], bool] = {}  # by table and column
 
     def execute(self, sql: str, parameters: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
         """Runs one statement and returns its rows."""
@@ -213,6 +212,9 @@ class PostgreSQL(Engine):
     def close(self) -> None:
         """Closes the connection; temporary tables go with it."""
         connection, self._connection = self._connection, None
+        self._staging_tables.clear()
+        self._spare.clear()
+        self._indexes.clear()
         if connection is not None:
             connection.close()
 
@@ -266,6 +268,22 @@ class PostgreSQL(Engine):
                 f"{cause.diag.message_primary}: {cause.diag.message_detail}. Nothing was changed. Drop what depends on it, "
                 "resolve the item, and create it again after the load"
             ) from error
+
+    def deletion(self, table: str, staged: str, same: Same, rows: int | None = None) -> str:
+        """Returns a DELETE that looks few keys up in the index, whatever the server guesses.
+
+        Staged rows have no statistics, and a table whose rows were just loaded has none either: the server then reads it whole.
+        """
+        (key, stored), *more = same
+        if more or rows is None or rows > _LOOKED_UP or not self._has_index(table, stored):
+            return super().deletion(table, staged, same, rows)
+        return f"DELETE FROM {table} WHERE {stored} = ANY (ARRAY(SELECT {key} FROM {staged}))"  # noqa: S608
+
+    def _has_index(self, table: str, column: str) -> bool:
+        """True if an index of a table begins with a column. People may drop ours; each session asks once."""
+        if (table, column) not in self._indexes:
+            self._indexes[table, column] = bool(self.execute(INDEX, (table, column)))
+        return self._indexes[table, column]
 
     def tidy(self, table: str, action: UpkeepAction) -> None:
         """Runs ANALYZE or VACUUM. Neither blocks readers or loads."""
@@ -322,11 +340,10 @@ class PostgreSQL(Engine):
         return self._copied(table, copying.Rows(table, list(places), self.address.removes_nul, places), (NTH,))
 
     def _copied(self, table: Table, rows: copying.Rows, numbers: Sequence[str] = ()) -> Staging:
-        """Copies rows to a new temporary table, which has the columns of a table, then columns of numbers."""
-        name = f'pg_temp."mp_{uuid.uuid4().hex}"'
+        """Copies rows to an empty temporary table, which has the columns of a table, then columns of numbers."""
         columns = [f"{self.quote(column.name)} {self.sql_type(column.type)}" for column in table.columns]
         columns += [f"{self.quote(number)} integer" for number in numbers]
-        self.execute(f"CREATE TEMPORARY TABLE {name.removeprefix('pg_temp.')} ({', '.join(columns)})")
+        name = self._staging_table(", ".join(columns))
         staging = Staging(name)
         try:
             self._copy(name, rows)
@@ -334,6 +351,16 @@ class PostgreSQL(Engine):
             self.unstage(staging)
             raise
         return staging
+
+    def _staging_table(self, columns: str) -> str:
+        """Returns the quoted name of an empty temporary table: that of an earlier load if it fits, or of a new table."""
+        self.connection()  # a new session has no tables yet
+        if spare := self._spare.get(columns):
+            return spare.pop()
+        name = f'"mp_{uuid.uuid4().hex}"'
+        self.execute(f"CREATE TEMPORARY TABLE {name} ({columns})")
+        self._staging_tables[f"pg_temp.{name}"] = columns
+        return f"pg_temp.{name}"
 
     def _copy(self, table: str, rows: copying.Rows) -> None:
         """Sends rows to a table, a batch at a time, so that any number of rows needs the memory of one batch."""
@@ -354,9 +381,30 @@ class PostgreSQL(Engine):
 
     def unstage(self, staging: Staging) -> None:
         """Drops the temporary table, if the session that has it still exists."""
+        self._drop_staging([staging.sql])
+
+    def unstage_all(self, stagings: Iterable[Staging]) -> None:
+        """Empties the temporary tables with one statement, and keeps them for the next load of this session."""
+        names = [staging.sql for staging in stagings if staging.sql in self._staging_tables]
+        if not names or self._connection is None:
+            return
+        if len(self._staging_tables) > _KEPT_TABLES:
+            self._drop_staging(names)
+            return
+        try:
+            self.execute(f"TRUNCATE {', '.join(names)}")
+        except WarehouseError:
+            self._drop_staging(names)
+            return
+        for name in names:
+            self._spare.setdefault(self._staging_tables[name], []).append(name)
+
+    def _drop_staging(self, names: Sequence[str]) -> None:
+        for name in names:
+            self._staging_tables.pop(name, None)
         if self._connection is not None:
             with suppress(WarehouseError):
-                self.execute(f"DROP TABLE IF EXISTS {staging.sql}")
+                self.execute(f"DROP TABLE IF EXISTS {', '.join(names)}")
 
     def connection(self) -> psycopg.Connection[Any]:
         """Returns psycopg's own connection. Raises Unavailable if the server cannot be reached."""

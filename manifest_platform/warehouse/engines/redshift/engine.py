@@ -10,7 +10,16 @@ from contextlib import closing, contextmanager, suppress
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from manifest_platform.listing import Table
-from manifest_platform.warehouse.engines.engine import CONTROL_SCHEMA, Engine, JsonEntries, Need, Staging, schemas_of
+from manifest_platform.warehouse.engines.engine import (
+    CONTROL_SCHEMA,
+    Engine,
+    JsonEntries,
+    Need,
+    Same,
+    Staging,
+    equal,
+    schemas_of,
+)
 from manifest_platform.warehouse.engines.redshift import catalog
 from manifest_platform.warehouse.engines.redshift import staging as copying
 from manifest_platform.warehouse.engines.redshift.access import copy_policy
@@ -280,9 +289,9 @@ class Redshift(Engine):
         )
         return f"CREATE TABLE IF NOT EXISTS {name} ({definitions}){attributes(layout, self.quote)}"
 
-    def deletion(self, table: str, staged: str, same: str) -> str:
+    def deletion(self, table: str, staged: str, same: Same, rows: int | None = None) -> str:
         """Returns a DELETE with USING, which Redshift runs as a join; it knows few forms of correlated subqueries."""
-        return f"DELETE FROM {table} USING {staged} WHERE {same}"  # noqa: S608
+        return f"DELETE FROM {table} USING {staged} WHERE {equal(same)}"  # noqa: S608
 
     def tidy(self, table: str, action: UpkeepAction) -> None:
         """Runs ANALYZE, or one half of VACUUM. Neither blocks readers or loads."""

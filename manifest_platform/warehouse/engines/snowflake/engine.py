@@ -23,7 +23,9 @@ from manifest_platform.warehouse.engines.engine import (
     Engine,
     JsonEntries,
     Need,
+    Same,
     Staging,
+    equal,
     schemas_of,
 )
 from manifest_platform.warehouse.engines.snowflake import refusals, staging
@@ -249,9 +251,9 @@ class Snowflake(Engine):
             return "json"
         return _SIMPLE.get(type_, type_.lower())
 
-    def deletion(self, table: str, staged: str, same: str) -> str:
+    def deletion(self, table: str, staged: str, same: Same, rows: int | None = None) -> str:
         """Returns a DELETE with USING, which Snowflake runs as a join; it knows few forms of correlated subqueries."""
-        return f"DELETE FROM {table} USING {staged} WHERE {same}"  # noqa: S608
+        return f"DELETE FROM {table} USING {staged} WHERE {equal(same)}"  # noqa: S608
 
     def widen(self, table: str, column: str, sql_type: str) -> None:
         """Gives a column a wider type: in place for longer texts and more digits, else by replacing the table.
