@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from manifest_platform.config import ConfigError, load
 from manifest_platform.deployments import PATTERN, file_beside, folder_beside, identifier
 from manifest_platform.sources.source import open_source
+from manifest_platform_tests.pipeline.shop import Shop
 
 NAMES = st.from_regex(PATTERN, fullmatch=True)
 SHOP: dict[str, Any] = {
@@ -73,6 +74,12 @@ def test_another_deployment_has_all_that_it_writes_beside_production(tmp_path: P
 )
 def test_a_table_or_a_database_of_its_own(tmp_path: Path, store: str, beside: str) -> None:
     assert configured(tmp_path, "pr-7", manifest={"store": store}).manifest.store == beside
+
+
+def test_another_deployment_has_each_target_beside_productions(tmp_path: Path) -> None:
+    file = Shop(tmp_path, deployment="pr-7", targets={"lab": {"kind": "duckdb", "path": "lab.duckdb"}}).config_file
+    places = {name: Path(engine.place).name for name, engine in load(file).engines.items()}
+    assert places == {"warehouse": "warehouse-pr-7.duckdb", "lab": "lab-pr-7.duckdb"}
 
 
 def test_a_vault_is_captured_by_production_alone(tmp_path: Path) -> None:
