@@ -133,7 +133,8 @@ def _tell_on_postgresql(story: ModuleType, home: Path, day: date) -> None:
     typer.echo(f"  export {config.VARIABLE}={os.path.relpath(own)}")
     story.tell_what_next(home, day, WAREHOUSES[1])
     again = f"{program('manifest-platform')} demo"
-    typer.echo(f"  {again} --clean  stops the PostgreSQL server and removes the demo's files")
+    of_story = " --pipeline veeva" if story is vault else ""
+    typer.echo(f"  {again}{of_story} --clean  stops the PostgreSQL server and removes the demo's files")
 
 
 def _tell_on_dynamodb(story: ModuleType, home: Path, day: date) -> None:
