@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterator
 from contextlib import closing, suppress
 from dataclasses import dataclass
 from enum import StrEnum
+from pathlib import Path
 from typing import Any
 
 from manifest_platform import storage
@@ -72,6 +73,7 @@ class Probes:
         self.schema = f"{SCHEMA_PREFIX}{uuid.uuid4().hex[:12]}"
         self._settings, self._datasets = settings, datasets
         self._folder = f"{folder}/{self.schema}"
+        self._missing_folders = _missing_folders(folder)
         self._engine = settings.open()
         self._place = self._confined(settings.open())
         self._warehouse = Warehouse(self._place, self.schema)
@@ -116,6 +118,7 @@ class Probes:
         yield _Probe("two sessions", self._two_sessions, None, "append")
         yield _Probe("full load", self._full_load, None, "changes by key")
         yield _Probe("long names", self._long_names, None, "stage")
+        yield _Probe("upkeep", self._upkeep, None, "append")
 
     def _try(self, probe: _Probe) -> Probed:
         begun = time.monotonic()
@@ -145,7 +148,15 @@ class Probes:
     def _control_tables(self) -> str:
         if not Fence(self._engine, self._datasets[0]).may_be_written():
             return "none yet: the first load creates them"
-        return "of this release or an older one, and may be written"
+        told = "of this release or an older one, and may be written"
+        apart = self._engine.owners_apart(CONTROL_SCHEMA)
+        if not apart:
+            return told
+        table, owner = next(iter(apart.items()))
+        return (
+            f"{told}. {len(apart)} of them may not be altered by this role, such as {table} of {owner}: loads work until a "
+            "later release adds a column. Before that upgrade, make the role their owner, or a member of their owner"
+        )
 
     def _create_schema(self) -> str:
         self._engine.create_schema(self.schema)
@@ -238,9 +249,17 @@ class Probes:
         _check(counts, [1, 1], "rows in two tables whose names differ at their end")
         return f"names of {len(_LONG) + 1} bytes"
 
+    def _upkeep(self) -> str:
+        for action in self._settings.upkeep_actions:
+            self._place.tidy(self._place.qualified(self.schema, _EVENTS.name), action)
+        return ", ".join(self._settings.upkeep_actions) or "the engine needs none"
+
     def _clean(self) -> str:
         with suppress(OSError):
             storage.delete_folder(self._folder)
+        for folder in self._missing_folders:
+            with suppress(OSError):  # somebody else has written there since
+                folder.rmdir()
         self._place.rollback()
         if self._made_schema:
             drop = f"DROP SCHEMA IF EXISTS {self._engine.qualified(self.schema)} CASCADE"
@@ -306,6 +325,14 @@ class Probes:
     def _rows_of(self, table: Table) -> list[tuple[Any, ...]]:
         columns = ", ".join(self._place.quote(column.name) for column in table.columns)
         return self._place.execute(f"SELECT {columns} FROM {self._place.qualified(self.schema, table.name)} ORDER BY 1")  # noqa: S608
+
+
+def _missing_folders(uri: str) -> list[Path]:
+    """Returns the local folders on the way to a place that do not exist, the innermost first. Empty for S3, which has none."""
+    if not storage.is_local(uri):
+        return []
+    place = storage.local_path(uri)
+    return [one for one in (place, *place.parents) if not one.exists()]
 
 
 def _check(found: object, expected: object, what: str) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import shutil
 import time
 from collections.abc import Iterator
 from contextlib import closing, suppress
@@ -40,10 +39,12 @@ def test_all_probes_pass_and_leave_nothing(tmp_path: Path, place: Place) -> None
         before = content(engine), ledger(engine)
         found = probed(settings_of(place.settings), place)
         assert {name: one.note for name, one in found.items() if one.result is not Result.OK} == {}
-        assert list(found)[-1] == "clean up" and len(found) == 14
+        assert list(found)[-1] == "clean up" and len(found) == 15
+        assert found["upkeep"].note == ", ".join(settings_of(place.settings).upkeep_actions)
+        assert "altered" not in found["control tables"].note
         assert "refused" in found["two sessions"].note and "of this release" in found["control tables"].note
         assert (content(engine), ledger(engine), schemas(engine)) == (*before, [])
-        assert not list((tmp_path / "probed").glob("*"))
+        assert not (tmp_path / "probed").exists()
 
 
 @pytest.mark.engines("duckdb")
@@ -106,6 +107,11 @@ def test_the_printed_grant_makes_each_probe_pass(tmp_path: Path, place: Place, l
             assert one.probe not in stopped_at[: -len(failed)], f"the advice did not help: {one}"
     assert stopped_at == ["connect", "control tables", "schema", "stage"]
     assert {one.result for one in found.values()} == {Result.OK}
+    # A GRANT gives no right to add a column, so loads work and a later release would not.
+    assert "may not be altered by this role" in found["control tables"].note
+    assert "of postgres: loads work until a later release adds a column" in found["control tables"].note
+    limited.run(f'GRANT postgres TO "{limited.role}"')
+    assert "altered" not in probed(limited.settings, place)["control tables"].note
 
 
 @pytest.mark.engines("postgresql")
@@ -128,7 +134,6 @@ def test_the_commands_tell_it_to_people_and_programs(shop_config: Path, capsys: 
     assert main([*command, "check"]) == 0
     told = capsys.readouterr().out
     assert "two sessions" in told and "loads find everything that they need" in told
-    shutil.rmtree(shop_config.parent / "shredded")
     (shop_config.parent / "shredded").write_text("a file stands where the folder belongs")
     assert main([*command, "check", "--json"]) == 1
     answer = json.loads(capsys.readouterr().out)
@@ -154,6 +159,7 @@ def test_a_warehouse_without_what_loads_rely_on_is_found(place: Place, tmp_path:
         "rollback": (DuckDB, "rollback", keeps),
         "two sessions": (Fence, "move", lambda *_: True),
         "clock": (time, "time", lambda: 0.0),
+        "upkeep": (DuckDB, "tidy", lambda self, *_: self.execute("SELECT nothing")),
     }
     for probe, (owner, name, instead) in broken.items():
         with monkeypatch.context() as patch:

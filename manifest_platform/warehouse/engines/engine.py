@@ -298,6 +298,10 @@ class Engine(ABC):
         """Returns the statements that give the role of this connection what it lacks; empty if the error itself says it."""
         return []
 
+    def owners_apart(self, schema: str) -> dict[str, str]:
+        """Returns the owner of each table of a schema that this role may write, but not alter; empty if it may alter all."""
+        return {}
+
     def facts(self) -> dict[str, str]:
         """Returns facts about the connection for people, by name: the server's version, the role, how it is encrypted."""
         return {}

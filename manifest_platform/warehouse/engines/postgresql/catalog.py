@@ -10,6 +10,13 @@ COLUMNS = """SELECT c.relname, a.attname, format_type(a.atttypid, a.atttypmod)
     ORDER BY c.relname, a.attnum"""
 """The tables of a schema, their columns and the types of these, in the order of the columns. Without views."""
 
+OWNERS = """SELECT c.relname, pg_catalog.pg_get_userbyid(c.relowner)
+    FROM pg_catalog.pg_class AS c
+    JOIN pg_catalog.pg_namespace AS n ON n.oid = c.relnamespace
+    WHERE n.nspname = ? AND c.relkind IN ('r', 'p') AND NOT pg_catalog.pg_has_role(c.relowner, 'USAGE')
+    ORDER BY c.relname"""
+"""The tables of a schema that the role may not alter, and their owners."""
+
 ATTACHED = """WITH mine AS (
         SELECT c.oid, c.relname, c.relowner, c.relacl, c.relrowsecurity
         FROM pg_catalog.pg_class AS c JOIN pg_catalog.pg_namespace AS n ON n.oid = c.relnamespace

@@ -17,7 +17,7 @@ from manifest_platform.listing import Table
 from manifest_platform.warehouse.engines.engine import CONTROL_SCHEMA, NTH, Engine, JsonEntries, Need, Same, Staging, schemas_of
 from manifest_platform.warehouse.engines.marks import translated as with_marks
 from manifest_platform.warehouse.engines.postgresql import staging as copying
-from manifest_platform.warehouse.engines.postgresql.catalog import ATTACHED, COLUMNS, INDEX
+from manifest_platform.warehouse.engines.postgresql.catalog import ATTACHED, COLUMNS, INDEX, OWNERS
 from manifest_platform.warehouse.engines.postgresql.errors import translated
 from manifest_platform.warehouse.engines.postgresql.rows import HEADER, TRAILER, encoded
 from manifest_platform.warehouse.errors import (
@@ -318,6 +318,10 @@ class PostgreSQL(Engine):
             ]
         names = {Need.CONNECT: "CONNECT", Need.CREATE_SCHEMA: "CREATE", Need.STAGE: "TEMPORARY"}
         return [f"GRANT {names[need]} ON DATABASE {database} {to}"]
+
+    def owners_apart(self, schema: str) -> dict[str, str]:
+        """Returns the tables of owners whose rights this role does not have: no GRANT gives the right to alter a table."""
+        return dict(self.execute(OWNERS, (self.stored_name(schema),)))
 
     def facts(self) -> dict[str, str]:
         """Returns the server's version, the role, and the encryption of the connection."""
