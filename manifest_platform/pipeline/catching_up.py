@@ -2,7 +2,7 @@
 
 A transaction costs seconds on some warehouses, however few rows it has, so that a history of thousands of directories would
 take days. Each item keeps its own claim, its own ledger entry and its own Processed record. If the items cannot be loaded
-together, all are put back without a failure, and loaded one by one, so that the item that is the cause is known.
+together, all are put back without a failure, and tried by halves, until the item that is the cause is alone.
 """
 
 from __future__ import annotations
@@ -41,13 +41,14 @@ class Pace:
     def __init__(self, settings: BatchSettings) -> None:
         self.settings = settings
         self._seconds_each: float | None = None
-        self._alone = 0
+        self._suspects = 0  # the next items, of which one keeps the others from being loaded together
+        self._most = 0
 
     @property
     def most(self) -> int:
-        """The most items of the next batch; 1 for the items of a batch that could not be loaded."""
-        if self._alone:
-            return 1
+        """The most items of the next batch: after a failure, a half of those among which the cause is, or those before it."""
+        if self._suspects:
+            return max(1, min(self._most, self._suspects - 1))
         if self._seconds_each is None:
             return min(FIRST, self.settings.items)
         return max(1, min(self.settings.items, int(self.settings.seconds / max(self._seconds_each, 1e-6))))
@@ -55,11 +56,13 @@ class Pace:
     def took(self, items: int, seconds: float) -> None:
         """Learns from a batch that was loaded."""
         self._seconds_each = seconds / items
-        self._alone = max(0, self._alone - items)
+        self._suspects = max(0, self._suspects - items)
+        self._most = self._suspects // 2
 
-    def fell_apart(self, items: int) -> None:
-        """Learns that a batch of this size could not be loaded."""
-        self._alone = items
+    def fell_apart(self, items: int, fitting: int | None = None) -> None:
+        """Learns that a batch of this size could not be loaded. `fitting`: the items before the cause, if it is known."""
+        self._suspects = items if fitting is None else fitting + 1
+        self._most = items // 2 if fitting is None else fitting
 
 
 def load_next(
@@ -67,8 +70,8 @@ def load_next(
 ) -> list[Loaded | ItemFailed | ShreddedAgain]:
     """Loads the next item, and those behind it that may be loaded with it; returns what became of each.
 
-    Empty if the items could not be loaded together: they are put back, and the next calls load them one by one. `most`: the
-    most items. `only`: the items that may be loaded. Raises as `load`.
+    Empty if the items could not be loaded together: they are put back, and the next calls try fewer. `most`: the most
+    items. `only`: the items that may be loaded. Raises as `load`.
     """
     items = _together(pipeline, ready, min(pace.most, most or pace.most), only)
     started, requests = time.monotonic(), pipeline.manifest.store.requests
@@ -122,8 +125,8 @@ def _load_all(
             return run(loading_together(declared, items, ready.state, listings, part), pipeline, lease)
     except CannotLoad as error:
         names = f"{items[0].key.name} and {len(items) - 1} more"
-        log.warning("%s cannot be loaded together, and are loaded one by one: %s", names, error)
-        pace.fell_apart(len(items))
+        log.warning("%s cannot be loaded together, and are tried in smaller batches: %s", names, error)
+        pace.fell_apart(len(items), error.fitting)
         return []
 
 

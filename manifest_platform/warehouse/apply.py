@@ -243,8 +243,8 @@ class Warehouse:
         """Applies consecutive loads of one feed in one transaction: all or none, each with its own entry in the ledger.
 
         The rows are those of `apply`, load by load. None may be late, a snapshot, or overlap earlier loads: raises ValueError.
-        Raises a CannotLoad if the loads cannot be applied together, whatever the reason: apply them one by one then, which
-        tells the reason and finds the load. Raises Unavailable, or Unclear (COMMIT got no answer).
+        Raises a CannotLoad if the loads cannot be applied together, whatever the reason: apply fewer then, down to one by
+        one, which tells the reason and finds the load. Raises Unavailable, or Unclear (COMMIT got no answer).
         """
         first = loads[0]
         require_consecutive(loads)
@@ -429,9 +429,13 @@ class Warehouse:
         told: list[tuple[str, ...]] = []
         for load in loads:
             self._told = []
-            # The ledger lacks the records before this load's until the transaction is committed.
-            if self._make_room(replace(load, believed=loads[0].believed)):
-                raise NotTogether(f"the ledger has {load.item} already")
+            try:
+                # The ledger lacks the records before this load's until the transaction is committed.
+                if self._make_room(replace(load, believed=loads[0].believed)):
+                    raise NotTogether(f"the ledger has {load.item} already")
+            except CannotLoad as error:
+                error.fitting = len(told)
+                raise
             told.append(tuple(self._told))
         with Rows(self._engine, self._tables, loads).staged() as rows:
             self._gate.check_items(loads, rows.by_item())

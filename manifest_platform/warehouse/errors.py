@@ -79,7 +79,12 @@ class ManifestBehind(WarehouseError):
 
 
 class CannotLoad(WarehouseError, Permanent):
-    """A permanent error; nothing was loaded. `remedy`: the remedy, if it is not to fix the cause and resolve the item."""
+    """A permanent error; nothing was loaded. `remedy`: the remedy, if it is not to fix the cause and resolve the item.
+
+    `fitting`: of loads that were applied together, the number of those before the cause; None if it is not known.
+    """
+
+    fitting: int | None = None
 
     def __init__(self, message: str = "", remedy: Remedy | None = None) -> None:
         super().__init__(message)

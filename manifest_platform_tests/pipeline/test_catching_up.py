@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import subprocess
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,7 @@ from manifest_platform.pipeline.events import ItemFailed, Loaded, ShreddedAgain
 from manifest_platform.sources.settings import BatchSettings
 from manifest_platform.sources.snowplow.settings import FEED
 from manifest_platform.warehouse.apply import Warehouse
+from manifest_platform.warehouse.batch import Rows
 from manifest_platform.warehouse.errors import LoadFailed, Unclear
 from manifest_platform_tests.pipeline.shop import Seen, Shop, drained, history, keys, loaded_record, run_names, watermark
 from manifest_platform_tests.pipeline.test_crashes import drained_after_lease, killed
@@ -128,7 +130,29 @@ def test_the_pace_of_the_items_before_bounds_the_next_batch() -> None:
     assert pace.most == 600
 
 
-def test_a_batch_that_cannot_be_loaded_is_loaded_one_by_one_and_only_the_guilty_run_is_charged(
+@pytest.mark.parametrize("fitting", [None, 0, 1, 73, 99])
+@pytest.mark.parametrize("guilty", [0, 1, 50, 73, 99])
+def test_the_guilty_item_of_a_batch_is_alone_after_some_halves(guilty: int, fitting: int | None) -> None:
+    """A wrong number of items that fit costs transactions, and never ends in a circle."""
+    pace, loaded, tried = Pace(BatchSettings(items=100, seconds=60)), 0, 1
+    pace.fell_apart(100, fitting)
+    while True:
+        most, tried = pace.most, tried + 1
+        assert tried < 100
+        if loaded + most <= guilty:
+            loaded += most
+            pace.took(most, 0.1)
+        elif most > 1:
+            pace.fell_apart(most)
+        else:
+            break
+    assert loaded == guilty
+    assert tried <= 2 + 2 * math.log2(100) if fitting is None else True
+    if fitting == guilty:
+        assert tried <= 3
+
+
+def test_a_batch_that_cannot_be_loaded_is_tried_by_halves_and_only_the_guilty_run_is_charged(
     tmp_path: Path, spark: Any, batches: list[int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     shop = catching_up(tmp_path, spark)
@@ -140,14 +164,18 @@ def test_a_batch_that_cannot_be_loaded_is_loaded_one_by_one_and_only_the_guilty_
             raise LoadFailed("a column is too long")
         return stage(self, load)
 
-    def unreadable(*_: Any) -> Any:
-        raise LoadFailed("a column is too long")
+    stage_all = Rows.staged
+
+    def staged_together(self: Rows) -> Any:
+        if any(load.item.endswith(guilty) for load in self._loads):
+            raise LoadFailed("a column is too long")
+        return stage_all(self)
 
     monkeypatch.setattr(Warehouse, "_staged", staged)
-    monkeypatch.setattr("manifest_platform.warehouse.batch.Rows.staged", unreadable)
+    monkeypatch.setattr(Rows, "staged", staged_together)
     with shop.open() as pipeline:
         events, report = drained(pipeline)
-        assert (report.stop, report.loaded, report.failed, batches) == (Stop.BLOCKED, 3, 1, [RUNS])
+        assert (report.stop, report.loaded, report.failed, batches) == (Stop.BLOCKED, 3, 1, [RUNS, 3])
         assert [event.failure.message for event in events if isinstance(event, ItemFailed)] == ["a column is too long"]
         assert history(pipeline, 0) == [*LOADED[:4], "load Resolved automatic", *LOADED[3:]]
         assert history(pipeline, 3) == [*LOADED[:4], "load Resolved automatic", "load Processing", "load Failed permanent"]

@@ -204,8 +204,11 @@ def test_a_batch_with_other_rows_than_listed_applies_nothing(shop: Warehouse, tm
 
 def test_a_batch_with_a_conflicting_type_applies_nothing(shop: Warehouse, tmp_path: Path) -> None:
     other = replace(PRODUCT, columns=(PRODUCT.columns[0], Column("name__v", "boolean")))
-    loads = [window(tmp_path, "1", products(a="0")), window(tmp_path, "2", (other, [{"id": "b", "name__v": True}]))]
-    refused(shop, chain(loads), IncompatibleChange)
+    loads = chain([window(tmp_path, "1", products(a="0")), window(tmp_path, "2", (other, [{"id": "b", "name__v": True}]))])
+    with pytest.raises(IncompatibleChange) as refusal:
+        shop.apply_all(loads)
+    assert refusal.value.fitting == 1
+    refused(shop, loads, IncompatibleChange)
 
 
 def test_a_batch_with_a_lost_object_applies_nothing(shop: Warehouse, tmp_path: Path) -> None:
