@@ -21,14 +21,15 @@ from manifest_platform.warehouse.batch import Rows
 from manifest_platform.warehouse.errors import LoadFailed, Unclear
 from manifest_platform_tests.pipeline.shop import Seen, Shop, drained, history, keys, loaded_record, run_names, watermark
 from manifest_platform_tests.pipeline.test_crashes import drained_after_lease, killed
+from manifest_platform_tests.servers.warehouses import Place
 
 RUNS = 6
 LOADED = ["New", "shred Processing", "shred Processed", "load Processing", "load Processed"]
 
 
-def catching_up(home: Path, spark: Any, items: int = 100, **settings: Any) -> Shop:
+def catching_up(home: Path, spark: Any, items: int = 100, place: Place | None = None, **settings: Any) -> Shop:
     """A shop with shredded runs, whose loads go together."""
-    shop = Shop(home, load={"batch": {"items": items}}, **settings)
+    shop = Shop(home, place, load={"batch": {"items": items}}, **settings)
     shop.shredded(spark, RUNS)
     return shop
 
@@ -252,9 +253,9 @@ def test_many_runs_are_claimed_and_completed_in_parts(
     ],
 )
 def test_a_worker_killed_in_a_batch_loses_and_doubles_nothing(
-    tmp_path: Path, spark: Any, one_by_one: tuple[Any, ...], point: str, committed: bool, completed: int
+    tmp_path: Path, place: Place, spark: Any, one_by_one: tuple[Any, ...], point: str, committed: bool, completed: int
 ) -> None:
-    shop = catching_up(tmp_path, spark, lease={"seconds": 1, "max_attempts": 3})
+    shop = catching_up(tmp_path, spark, place=place, lease={"seconds": 1, "max_attempts": 3})
     killed(process_in_parts(shop, f"{point}:kill"))
     with shop.open() as pipeline:
         open_ = [history(pipeline, number) for number in range(RUNS)]
