@@ -48,6 +48,7 @@ _LEDGER = {
     "checksum": "string",
     "applied_at": "timestamp",
 }
+_LEDGER_LOOKUPS = [("dataset", "feed", last) for last in ("item", "position", "epoch")] + [("dataset", "record_id")]
 _VERSION = {"version": "bigint"}
 """The version of the form of a fence or ledger row (see `releases`); release 0.1.0 wrote none."""
 _RELEASE = {"release": "string"}
@@ -134,16 +135,23 @@ class Fence:
 
     def records(self) -> dict[str, str]:
         """Returns the record that each feed's row names; empty if nothing was ever loaded. Writes nothing."""
-        return self.records_of_all().get(self._dataset, {})
+        columns = self._control.columns()  # each dataset may have a table of its own, so no other is read
+        return {} if columns is None else self._records_in(self._table, columns).get(self._dataset, {})
 
     def records_of_all(self) -> dict[str, dict[str, str]]:
         """Returns the records that the rows of all datasets name, by dataset and feed. Writes nothing."""
         of_all: dict[str, dict[str, str]] = {}
         for table, columns in self._control.of_all().items():
-            record = _RECORD if "record" in columns else "''"
-            for dataset, feed, name in self._engine.execute(f'SELECT "dataset", "feed", {record} FROM {table}'):  # noqa: S608
-                of_all.setdefault(dataset, {})[feed] = name
+            for dataset, records in self._records_in(table, columns).items():
+                of_all.setdefault(dataset, {}).update(records)
         return of_all
+
+    def _records_in(self, table: str, columns: Collection[str]) -> dict[str, dict[str, str]]:
+        record = _RECORD if "record" in columns else "''"
+        found: dict[str, dict[str, str]] = {}
+        for dataset, feed, name in self._engine.execute(f'SELECT "dataset", "feed", {record} FROM {table}'):  # noqa: S608
+            found.setdefault(dataset, {})[feed] = name
+        return found
 
     def newest_epoch(self) -> int:
         """Returns the newest epoch of any feed; 0 without a fence."""
@@ -208,7 +216,7 @@ class Ledger:
 
     def __init__(self, engine: Engine, dataset: str, transaction: Transaction | None = None) -> None:
         self._engine, self._dataset = engine, dataset
-        self._control = ControlTable(engine, "ledger", dataset, _LEDGER | _VERSION)
+        self._control = ControlTable(engine, "ledger", dataset, _LEDGER | _VERSION, lookups=_LEDGER_LOOKUPS)
         self._query = transaction.rows if transaction else engine.execute
 
     def within(self, transaction: Transaction) -> Ledger:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from manifest_platform.warehouse.engines.engine import CONTROL_SCHEMA, Engine
 
@@ -15,10 +15,22 @@ class ControlTable:
 
     All datasets share it, unless the engine locks a whole table for a row that a transaction writes: datasets would then wait
     for each other, so each has a table of its own there.
+
+    `key`: the columns that name a row. `lookups`: the columns by which a table that grows is read; each gets an index, if the
+    engine needs one to find few rows among many.
     """
 
-    def __init__(self, engine: Engine, table: str, dataset: str, columns: Mapping[str, str], key: tuple[str, ...] = ()) -> None:
+    def __init__(
+        self,
+        engine: Engine,
+        table: str,
+        dataset: str,
+        columns: Mapping[str, str],
+        key: tuple[str, ...] = (),
+        lookups: Sequence[Sequence[str]] = (),
+    ) -> None:
         self._engine, self._columns, self._key, self._shared_name = engine, columns, key, table
+        self._lookups = lookups
         self.name = engine.stored_name(f"{table}__{dataset}" if engine.locks_tables else table)
 
     @property
@@ -47,7 +59,15 @@ class ControlTable:
         """Creates the table if absent. Raises Conflict if another worker does so at the same time."""
         definitions = ", ".join(f"{self._engine.quote(name)} {self._sql_type(type_)}" for name, type_ in self._columns.items())
         key = f", PRIMARY KEY ({', '.join(map(self._engine.quote, self._key))})" if self._key else ""
-        self._engine.execute(f"CREATE TABLE IF NOT EXISTS {self.qualified} ({definitions}{key})")
+        statements = [f"CREATE TABLE IF NOT EXISTS {self.qualified} ({definitions}{key})", *filter(None, self._indexes())]
+        # The statement of an index waits for open loads, and needs the table's owner, even if the index exists.
+        if len(statements) == 1 or not self.exists():
+            self._engine.execute("; ".join(statements))
+
+    def _indexes(self) -> list[str]:
+        """Returns the statements that create the indexes of the lookups; an empty text for each that needs none."""
+        create, columns = self._engine.index_creation, self._lookups
+        return [create(f"{self.name}__{'_'.join(names)}", self.qualified, names) for names in columns]
 
     def try_writing(self) -> None:
         """Runs statements that write no row, to find out if the connection's role may write the table."""

@@ -267,6 +267,13 @@ class Engine(ABC):
         definitions = ", ".join(f"{self.quote(column)} {self.sql_type(type_)}" for column, type_ in columns.items())
         return f"CREATE TABLE IF NOT EXISTS {name} ({definitions})"
 
+    def index_creation(self, name: str, table: str, columns: Sequence[str]) -> str:
+        """Returns the statement that creates an index of a control table if absent; empty if the engine reads without any.
+
+        `name`: the index's name. `table`: the table's quoted name. `columns`: their names.
+        """
+        return ""
+
     def deletion(self, table: str, staged: str, same: Same, rows: int | None = None) -> str:
         """Returns the statement that deletes the rows of a table whose key a staged row has.
 

@@ -728,6 +728,39 @@ def test_a_server_that_cannot_be_reached_for_a_moment_is_waited_for(
         assert running.met == 3
 
 
+def test_a_password_that_cannot_be_used_is_no_items_fault(
+    settings: PostgreSQLSettings, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("WAREHOUSE_PASSWORD", "one\ntwo")
+    with (
+        closing(settings.open()) as engine,
+        pytest.raises(Unavailable, match="WAREHOUSE_PASSWORD: holds the control character"),
+    ):
+        Warehouse(engine, SCHEMA).apply(load(events(tmp_path, "a")))
+
+
+# The ledger, which grows with every load
+
+
+def test_a_load_reads_a_long_ledger_by_its_indexes(engine: PostgreSQL, shop: Warehouse, tmp_path: Path) -> None:
+    shop.apply(load(events(tmp_path, "a")))
+    engine.execute(
+        'INSERT INTO manifest_platform.ledger (dataset, feed, item, "position", epoch, record_id, "rows", applied_at)'
+        f" SELECT '{SCHEMA}', '{FEED}', 'item' || n, 'at' || n, 1, 'record' || n, '{{}}', now() "
+        "FROM generate_series(1, 5000) AS n"
+    )
+    engine.execute("ANALYZE manifest_platform.ledger")
+    asked: list[tuple[str, Any]] = []
+    execute = engine.execute
+    setattr(engine, "execute", lambda sql, values=(): asked.append((sql, values)) or execute(sql, values))  # noqa: B010
+    shop.apply(load(events(tmp_path, "b"), believed="record-a"))
+    shop.ledger_entry(FEED, "b", 1, believed="record-a")
+    list(shop.ledger(FEED, 1, after="at99"))
+    plans = [execute(f"EXPLAIN {sql}", values) for sql, values in asked if sql.startswith("SELECT") and '"ledger"' in sql]
+    assert len(plans) >= 5
+    assert not [line for plan in plans for (line,) in plan if "Seq Scan" in line]
+
+
 # Questions
 
 

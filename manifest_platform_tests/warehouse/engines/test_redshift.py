@@ -523,3 +523,30 @@ def test_settings_show_no_secret_and_need_a_user() -> None:
         with pytest.raises(ValidationError, match=message) as raised:
             RedshiftSettings.model_validate(wrong)
         assert "secret@" not in str(raised.value.errors(include_input=False))
+
+
+def test_a_load_reads_the_fence_of_no_other_dataset(engine: Redshift) -> None:
+    for dataset in ("shop", "other", "third"):
+        Warehouse(engine, dataset).prepare(FEED)
+    sent: list[str] = []
+    run = engine._run
+    setattr(engine, "_run", lambda sql, values=(): sent.append(sql) or run(sql, values))  # noqa: B010
+    warehouse = Warehouse(engine, "shop")
+    assert warehouse.fence_records() == {FEED: ""}
+    assert [sql for sql in sent if "fence__" in sql and "fence__shop" not in sql] == []
+    assert warehouse.fence_records_of_all() == {name: {FEED: ""} for name in ("shop", "other", "third")}
+
+
+def test_a_load_whose_session_ends_after_staging_is_staged_again(engine: Redshift, s3_bucket: str, tmp_path: Path) -> None:
+    stage, sessions = engine.stage, 0
+
+    def staged(table: Table, uris: list[str]) -> Any:
+        nonlocal sessions
+        found, sessions = stage(table, uris), sessions + 1
+        if sessions == 1:
+            engine.close()
+        return found
+
+    setattr(engine, "stage", staged)  # noqa: B010
+    assert isinstance(Warehouse(engine, SCHEMA).apply(load(in_s3(s3_bucket, events(tmp_path, "a")))), Applied)
+    assert sessions == 2

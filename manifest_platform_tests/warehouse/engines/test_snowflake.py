@@ -378,7 +378,17 @@ def test_a_statement_is_interrupted_through_another_session(recording: Recording
 
 @pytest.mark.parametrize(
     "sql",
-    ["DELETE FROM t", "SELECT 1; SELECT 2", "CREATE TABLE t (a INT)", "CALL f()", "SELECT SYSTEM$WAIT(1)", "SELECT $1 FROM @s"],
+    [
+        "DELETE FROM t",
+        "SELECT 1; SELECT 2",
+        "CREATE TABLE t (a INT)",
+        "CALL f()",
+        "SELECT SYSTEM$WAIT(1)",
+        "SELECT $1 FROM @s",
+        "SELECT $1 // '\n FROM @s // '",
+        "SELECT $1 FROM '@s/a file'",
+        "SELECT * FROM TABLE(INFER_SCHEMA(LOCATION=>'@s', FILE_FORMAT=>'f'))",
+    ],
 )
 def test_a_persons_question_is_a_single_query_of_tables(recording: Recording, sql: str) -> None:
     with pytest.raises(LoadFailed):

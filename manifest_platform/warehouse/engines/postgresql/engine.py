@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from urllib.parse import parse_qsl, unquote, urlsplit
 
 from manifest_platform.listing import Table
+from manifest_platform.masking import SecretOutOfReach, UnusableSecret
 from manifest_platform.warehouse.engines.engine import CONTROL_SCHEMA, NTH, Engine, JsonEntries, Need, Same, Staging, schemas_of
 from manifest_platform.warehouse.engines.marks import translated as with_marks
 from manifest_platform.warehouse.engines.postgresql import staging as copying
@@ -248,6 +249,10 @@ class PostgreSQL(Engine):
         key = ", ".join(map(self.quote, table.key))
         return f"{creation}; CREATE INDEX IF NOT EXISTS {index} ON {name} ({key})"
 
+    def index_creation(self, name: str, table: str, columns: Sequence[str]) -> str:
+        """Returns the statement that creates an index if absent: the server would read the whole table otherwise."""
+        return f"CREATE INDEX IF NOT EXISTS {self.quote(name)} ON {table} ({', '.join(map(self.quote, columns))})"
+
     def create_schema(self, schema: str) -> None:
         """Creates a schema if absent. The statement alone needs a privilege of the database even if the schema exists."""
         if not self.execute("SELECT 1 FROM pg_catalog.pg_namespace WHERE nspname = ?", (self.stored_name(schema),)):
@@ -419,8 +424,12 @@ class PostgreSQL(Engine):
     def _connect(self) -> psycopg.Connection[Any]:
         import psycopg
 
+        try:
+            options = self._options()
+        except (UnusableSecret, SecretOutOfReach) as error:
+            raise Unavailable(f"{self.address.place}: {error}") from error
         with self._errors("connect"):
-            connection = psycopg.connect(self.address.url, autocommit=True, **self._options())
+            connection = psycopg.connect(self.address.url, autocommit=True, **options)
         connection.prepare_threshold = None
         connection.cursor_factory = psycopg.RawCursor
         with self._errors("SET"):

@@ -53,6 +53,8 @@ _OUTAGES = (
 _MISSING = re.compile(
     r"does not exist \(mandatory\)|NoSuchKey|specified key does not exist|Status 404|mandatory file", re.IGNORECASE
 )
+_UNSTAGED = re.compile(r'"?mp_staged_\w+"? does not exist')
+"""Staged rows that are gone: their session ended, and the driver's next statement opened another."""
 _SOON = ("08", "57P")
 """Codes of a connection that was cut, and of a server that starts or stops: a repeat within seconds may succeed."""
 _OUTAGE_CODES = ("08", "28", "3D000", "42501", "53", "55P03", "57")
@@ -76,6 +78,8 @@ def translated(error: Exception, place: str, sql: str, user: str = "") -> Wareho
         return LoadFailed(f"{said}\nin the statement: {_first_line(sql)}")
     if _CONFLICTS.search(message) or (re.match(r"\s*(CREATE|ALTER)\b", sql, re.IGNORECASE) and _CREATED.search(message)):
         return Conflict(said)
+    if _UNSTAGED.search(message):
+        return Unavailable(f"{said}: the connection was lost, and the staged rows with it", soon=True)
     if _MISSING.search(message):
         return LoadFailed(f"{said}: an object that the listing names is gone. Shred the item again")
     if grant := _grant(message, user):

@@ -54,8 +54,9 @@ _MUTEX_SECONDS = 60
 _APPLICATION = "manifest_platform"
 _FILE = '"__mp_file"'
 _QUESTION = re.compile(r"\s*\(?\s*(SELECT|WITH|VALUES|SHOW|DESC|DESCRIBE|EXPLAIN)\b", re.IGNORECASE)
-_TEXTS = re.compile(r"'(?:[^'\\]|''|\\.)*'|\"(?:[^\"]|\"\")*\"|--[^\n]*|/\*.*?\*/|\$\$.*?\$\$", re.DOTALL)
+_TEXTS = re.compile(r"'(?:[^'\\]|''|\\.)*'|\"(?:[^\"]|\"\")*\"|--[^\n]*|//[^\n]*|/\*.*?\*/|\$\$.*?\$\$", re.DOTALL)
 _OUTWARD = re.compile(r"@|\bSYSTEM\$", re.IGNORECASE)
+_STAGE_IN_QUOTES = re.compile(r"(?:\b(?:FROM|JOIN)\b|=>)\s*'\s*@", re.IGNORECASE)
 
 
 class Snowflake(Engine):
@@ -114,7 +115,7 @@ class Snowflake(Engine):
         bare = _TEXTS.sub("x", sql).strip().removesuffix(";")
         if ";" in bare or not _QUESTION.match(bare):
             raise LoadFailed(f"{self.access.place}: allowed: a single query")
-        if self.read_only and _OUTWARD.search(bare):
+        if self.read_only and (_OUTWARD.search(bare) or _STAGE_IN_QUOTES.search(sql)):
             raise LoadFailed(f"{self.access.place}: stages and system functions are not allowed in a query")
         if schema is not None:
             with suppress(WarehouseError):  # nothing was loaded yet
