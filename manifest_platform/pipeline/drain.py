@@ -158,6 +158,20 @@ class _Drain:
                     again.append((feed, [one for one in targets if found[one.target] is None]))
             waiting = again
 
+    def _reach(self, turn: Turn, target: Pipeline) -> None:
+        """Connects to a target. One of several that cannot be reached is not tried again for the drain's other feeds.
+
+        A feed whose own table is locked, or lacks a privilege, holds up no other feed of its target.
+        """
+        try:
+            turn.reach()
+        except Held:
+            raise
+        except Unavailable as error:
+            if len(self.targets) > 1:
+                self._down[target.target] = str(error)
+            raise
+
     def end(self, target: Pipeline, feed: str, stop: Stop, **said: Any) -> FeedEnd:
         """Returns the reason for the end on a feed of a target."""
         return FeedEnd(feed, stop, target=target.target if len(target.targets) > 1 else "", **said)
@@ -193,11 +207,7 @@ class _Drain:
             return None, self.end(target, feed, Stop.BUSY, reason=str(held))
         except Held as held:
             return None, self.end(target, feed, Stop.HELD, reason=str(held))
-        except WarehouseError as error:
-            if len(self.targets) > 1 and isinstance(error, Unavailable):
-                self._down[target.target] = str(error)
-            return None, self.end(target, feed, Stop.UNAVAILABLE, reason=str(error))
-        except (StoreUnavailable, OutcomeUnknown, SparkUnavailable) as error:
+        except (WarehouseError, StoreUnavailable, OutcomeUnknown, SparkUnavailable) as error:
             return None, self.end(target, feed, Stop.UNAVAILABLE, reason=str(error))
 
     def _work_on(self, target: Pipeline, feed: str, passing_fault: str | None) -> Generator[Event, None, FeedEnd | None]:
@@ -310,7 +320,7 @@ class _Drain:
                 verdict = next(verdicts)
                 if not isinstance(verdict, Abandoned | Ready):
                     return verdict
-                mine.reach()
+                self._reach(mine, pipeline)
                 if isinstance(verdict, Abandoned):
                     if settled := settle(pipeline, lease, verdict):
                         yield settled

@@ -4,20 +4,25 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
 import yaml
 
 from manifest_platform.manifest import Application
 from manifest_platform.manifest.dataset import Mode
 from manifest_platform.operations.doctor import Doctor
 from manifest_platform.pipeline import Stop
+from manifest_platform.warehouse.apply import AlreadyApplied, Applied, Load, Warehouse
+from manifest_platform.warehouse.errors import Unavailable
 from manifest_platform_tests.sources.veeva.ward.ward import (
     INCR,
+    LOG,
     Ward,
     begun,
     drained,
     full,
     incrs,
     land,
+    log,
     started,
     state,
     watermark,
@@ -70,6 +75,31 @@ def test_a_full_load_of_one_target_holds_no_other(tmp_path: Path) -> None:
         assert (state(pipeline).epoch, pipeline.manifest.state(LAB).epoch) == (2, 3)
         assert pipeline.manifest.state(LAB).feed(INCR).watermark.partition("#")[0] == "2026-01-02T00:45Z"
         assert [finding.cause for finding in Doctor(pipeline, objects=False).examine().findings] == []
+
+
+def test_a_fault_of_one_feed_holds_up_no_other_feed_of_its_target(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    ward = Ward(tmp_path, targets={"lab": {"path": "lab.duckdb"}})
+    with ward.open() as pipeline:
+        land(pipeline, full("0000"))
+        begun(pipeline, "0000")
+        begun(pipeline.at("lab"), "0000")
+        drained(pipeline)
+        land(pipeline, *incrs("0015", "0015"), log("0015"))
+        apply = Warehouse.apply
+
+        def locked(self: Warehouse, load: Load) -> Applied | AlreadyApplied:
+            if load.feed == INCR:
+                raise Unavailable("a table of this feed is locked")
+            return apply(self, load)
+
+        monkeypatch.setattr(Warehouse, "apply", locked)
+        _, report = drained(pipeline, feeds=[INCR, LOG])
+        stops = {(end.target, end.feed): end.stop for end in report.ends}
+        assert stops == {
+            (target, feed): stop
+            for target in ("warehouse", "lab")
+            for feed, stop in ((INCR, Stop.UNAVAILABLE), (LOG, Stop.IDLE))
+        }
 
 
 def test_changes_are_no_start_of_a_target(tmp_path: Path) -> None:
