@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict
 from typing import Annotated
 
@@ -21,7 +21,7 @@ from manifest_platform.pipeline.events import Tidied
 from manifest_platform.pipeline.full import LATEST, Begun, begin
 from manifest_platform.pipeline.upkeep import tidied, without_old_rows
 from manifest_platform.remedies import Action, Remedy
-from manifest_platform.warehouse.probes import Result
+from manifest_platform.warehouse.probes import Probed, Result
 
 warehouse = group("warehouse", "Checks a warehouse, or continues after it was restored or replaced.")
 
@@ -92,8 +92,16 @@ def check_(context: typer.Context, target: Target = None) -> int:
             {"target": chosen, "place": settings.engine_of(dataset, chosen).place, "probes": [asdict(one) for one in found]}
         )
     else:
-        say("something that loads need is missing" if is_failed else "loads find everything that they need")
+        say(_summary(found))
     return Exit.FAILED if is_failed else Exit.DONE
+
+
+def _summary(found: Sequence[Probed]) -> str:
+    if any(one.result is Result.FAILED for one in found):
+        return "something that loads need is missing"
+    if all(one.result is Result.SKIPPED for one in found):
+        return "nothing could be tried yet"
+    return "loads find everything that they need"
 
 
 @warehouse.command("grants", cls=Command, epilog=examples("warehouse grants --role loader"))
