@@ -354,6 +354,8 @@ def _single(check: SqlCheck, table: Table, found: Sequence[tuple[Any, ...]]) -> 
         shape = f"{len(found)} row with {len(found[0])} columns" if len(found) == 1 else f"{len(found) or 'no'} rows"
         raise CheckInvalid(_invalid(check, table, f"it returned {shape} instead of a single value"))
     value = found[0][0]
+    if check.returns == "boolean" and value in (0, 1):  # engines without booleans return numbers
+        value = bool(value)
     wanted = bool if check.returns == "boolean" else (int, float, Decimal)
     if value is not None and (not isinstance(value, wanted) or (isinstance(value, bool) and check.returns == "number")):
         raise CheckInvalid(_invalid(check, table, f"it returned {_shown(value)}, which is no {check.returns}"))

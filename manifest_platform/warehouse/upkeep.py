@@ -124,7 +124,8 @@ class Upkeep:
             return OldRows(table, setting.column, until, why_not="its rows are changed by key, so old rows are not removed")
         if column is None or have[column] not in ("timestamp", "date"):
             return OldRows(table, setting.column, until, why_not=f"it has no column {setting.column} with times")
-        name, day = self._engine.quote(column), f"CAST({self._engine.quote(column)} AS {self._engine.sql_type('date')})"
+        name = self._engine.quote(column)
+        day = self._engine.day(name)
         if have[column] == "date":
             until = datetime.combine(until.date(), time())
         found = self._engine.execute(
@@ -132,7 +133,7 @@ class Upkeep:
             f"GROUP BY {day} ORDER BY 1",
             (until,),
         )
-        return OldRows(table, column, until, tuple((one, int(rows)) for one, rows in found))
+        return OldRows(table, column, until, tuple((_date(one), int(rows)) for one, rows in found))
 
     def parts(self, old: OldRows) -> Iterator[tuple[datetime, datetime]]:
         """Yields the times between which old rows are removed together: a day, or a part of a day with many rows."""
@@ -181,3 +182,7 @@ class Upkeep:
         names = ", ".join(self._engine.quote(name) for name in _UPKEEP)
         values = [self._dataset, table, action, rows, changed, until, naive(datetime.now(UTC))]
         return f"INSERT INTO {self._control.qualified} ({names}) VALUES ({marks})", values  # noqa: S608
+
+
+def _date(day: date | str) -> date:
+    return date.fromisoformat(day) if isinstance(day, str) else day

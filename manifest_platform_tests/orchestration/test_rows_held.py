@@ -41,7 +41,9 @@ class Counting:
 
 def pipeline(warehouse: Counting, at_once: bool = True) -> Any:
     settings = SimpleNamespace(counts_at_once=at_once)
-    return SimpleNamespace(config=SimpleNamespace(warehouse=settings), warehouse=warehouse, source=None)
+    return SimpleNamespace(
+        engine_settings=settings, warehouse=warehouse, source=None, target="warehouse", targets=("warehouse",)
+    )
 
 
 def test_loaded_tables_are_counted_with_dagsters_row_count_key() -> None:

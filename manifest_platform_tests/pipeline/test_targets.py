@@ -39,7 +39,11 @@ def drained(pipeline: Pipeline, **options: Any) -> DrainReport:
 
 def runs(pipeline: Pipeline, target: str) -> list[str]:
     """The runs in a target's ledger."""
-    return [entry.item.rsplit("/", 1)[-1] for entry in pipeline.at(target).warehouse.ledger(FEED, 1)]
+    of = pipeline.at(target)
+    try:
+        return [entry.item.rsplit("/", 1)[-1] for entry in of.warehouse.ledger(FEED, 1)]
+    finally:
+        of.let_go()
 
 
 def watermark(pipeline: Pipeline, target: str) -> str:

@@ -47,6 +47,9 @@ class Toy(Engine):
         self.folder, self.read_only, self.patience = folder, read_only, patience
         self._open: sqlite3.Connection | None = None
 
+    def day(self, column: str) -> str:
+        return f"date({column})"
+
     def _connection(self) -> sqlite3.Connection:
         if self._open is None:
             with self._errors(f"open database {self.folder}"):

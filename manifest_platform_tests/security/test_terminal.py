@@ -95,6 +95,7 @@ LINES: dict[str, list[list[str]]] = {
     "warehouse accept": [["--reason", HOSTILE]],
     "warehouse check": [[], ["--target", HOSTILE]],
     "warehouse grants": [["--role", HOSTILE]],
+    "warehouse upkeep": [["--dry-run"], ["--target", HOSTILE]],
     "store create": [[]],
     "store check": [[]],
     "store upgrade": [["--dry-run"]],

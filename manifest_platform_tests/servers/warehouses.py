@@ -231,7 +231,7 @@ PLACES: dict[str, Callable[[pytest.FixtureRequest], Place]] = {
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     """Runs what asks for a place on the engines that the module's docstring says."""
     chosen = any("place" in mark.args[0] for mark in metafunc.definition.iter_markers("parametrize"))
-    if "place" in metafunc.fixturenames and not chosen:
+    if "place" in metafunc.fixturenames and not chosen and metafunc._arg2fixturedefs["place"][-1].params is None:
         about_a_file = "path" in metafunc.fixturenames  # that of the embedded warehouse
         engines = [FilePlace.kind] if about_a_file else list(_engines_of(metafunc.definition))
         metafunc.parametrize("place", engines, indirect=True)

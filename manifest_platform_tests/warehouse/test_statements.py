@@ -16,8 +16,8 @@ from manifest_platform.warehouse.apply import Warehouse
 from manifest_platform.warehouse.engines.engine import Engine
 from manifest_platform_tests.servers.warehouses import Place
 
-MOST = {"postgresql": 5 + 6 * 3 - 1}
-"""For a window with three tables in its listing, one of them of deletes, when its tables are known."""
+MOST = {"postgresql": 7 + 3 * 2 + 1}
+"""For a window with two tables with upserts, one of them with deletes too, when its tables are known."""
 
 
 class Sent:

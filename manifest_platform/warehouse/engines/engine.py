@@ -289,6 +289,10 @@ class Engine(ABC):
         """
         yield
 
+    def day(self, column: str) -> str:
+        """Returns the expression for the day of a time: a date, or its ISO text. `column`: the quoted name."""
+        return f"CAST({column} AS {self.sql_type('date')})"
+
     def json_each(self, column: str) -> JsonEntries:
         """Returns the entries of the JSON object in a text column. `column`: its qualified name, in a table before it."""
         return JsonEntries(f"json_each({column}) AS entry", 'entry."key"', 'entry."value"')
