@@ -335,10 +335,12 @@ class Counted:
 
     def __init__(self, engine: Engine, copies: bool) -> None:
         self.sent, self._within = 0, False
-        for name in ("execute", "write"):
-            setattr(engine, name, partial(self._counted, getattr(engine, name)))
+        wrapped: dict[str, Callable[..., Any]] = {
+            name: partial(self._counted, getattr(engine, name)) for name in ("execute", "write")
+        }
         if copies:
-            setattr(engine, "stage", partial(self._copied, engine.stage))  # noqa: B010
+            wrapped["stage"] = partial(self._copied, engine.stage)
+        vars(engine).update(wrapped)
 
     def _counted(self, run: Callable[..., Any], *given: Any) -> Any:
         outermost, self._within = not self._within, True

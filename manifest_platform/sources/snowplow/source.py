@@ -138,7 +138,7 @@ class SnowplowEnriched(Source):
         rows="events",
         landed="Run directories of Snowplow enriched events, registered in the manifest as soon as they are complete.",
         shredded="Typed Parquet of every run: the events, a table for each type of entity, and the bad rows.",
-        loaded={FEED: "The runs in the warehouse: strictly in order, exactly once, one transaction a run."},
+        loaded={FEED: "The runs in the warehouse: strictly in order, exactly once."},
     )
     feeds = (FEED,)
     main = FEED

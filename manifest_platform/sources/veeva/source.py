@@ -77,7 +77,7 @@ class VeevaDirectData(Source):
         landed="Direct Data windows of a vault, verified, and registered in the manifest once they are whole.",
         shredded="Typed Parquet of every window: a table for each extract, another for its deleted keys, and the bad rows.",
         loaded={
-            INCR: "The changes in the warehouse: strictly in order, without a gap, exactly once, one transaction a window.",
+            INCR: "The changes in the warehouse: strictly in order, without a gap, exactly once.",
             LOG: "The vault's logs in the warehouse: appended, each day exactly once.",
             FULL: "The snapshots in the warehouse: one replaces all that it covers, and begins a new epoch.",
         },

@@ -39,7 +39,7 @@ class LayoutSettings(Settings):
         None, description="how rows are distributed; `all` copies a small table to every node"
     )
     distkey: str | None = Field(None, min_length=1, description="the column by which rows are distributed")
-    sortkey: tuple[str, ...] | None = Field(None, description="the columns by which rows are sorted; `[]` for none")
+    sortkey: tuple[str, ...] | None = Field(None, description="the columns by which rows are sorted; `[]` sorts by no column")
     encode: dict[str, Annotated[str, Field(pattern=r"^[a-z0-9]+$")]] = Field(
         {}, description="the compression of columns, by name: `{payload: zstd}`"
     )
