@@ -2,7 +2,9 @@ from __future__ import annotations
 
 import threading
 import time
-from datetime import timedelta
+from collections.abc import Callable
+from contextlib import suppress
+from datetime import datetime, timedelta
 
 import pytest
 
@@ -124,42 +126,66 @@ def test_a_heartbeat_extends_the_lease(world: World) -> None:
             lease(world.rival)
 
 
-def test_a_lease_keeps_itself_alive(store: Store) -> None:
-    of, rival = (Manifest(store, "shop", manifest(store).feeds, author) for author in ("first", "second"))
-    with of.acquire(FEED, "load", "worker", timedelta(seconds=0.6)) as held:
-        time.sleep(1)
-        with pytest.raises(LeaseBusy):
-            rival.acquire(FEED, "load", "rival", timedelta(seconds=0.6))
+def test_a_lease_keeps_itself_alive(world: World) -> None:
+    def extended_until(moment: datetime) -> bool:
+        stored = world.rival.lease(held.application, FEED)
+        return stored is not None and stored.expires_at == moment
+
+    with world.of.acquire(FEED, "load", "worker", timedelta(seconds=0.3)) as held:
+        for _ in range(3):  # more than the lease's duration, in steps that each need a heartbeat
+            world.turn(timedelta(seconds=0.2))
+            _until(lambda: extended_until(world.clock() + timedelta(seconds=0.3)))
+            with pytest.raises(LeaseBusy):
+                lease(world.rival)
         assert not held.lost.is_set()
 
 
-def test_the_heartbeat_of_a_lost_lease_reports_the_loss_and_ends(store: Store, world: World) -> None:
+def test_the_heartbeat_of_a_lost_lease_reports_the_loss_and_ends(world: World) -> None:
     held = world.of.acquire(FEED, "load", "worker", timedelta(seconds=0.3))
-    world.turn(HOUR)
-    taken = lease(world.rival)
-    assert held.lost.wait(5)
+    taken = _take_over(world)
+    assert held.lost.wait(20)
     with pytest.raises(LeaseLost):
         held.check()
     taken.release()
     held.release()
 
 
+def _until(condition: Callable[[], bool]) -> None:
+    """Waits for the heartbeat's thread, as long as a busy machine may keep it waiting."""
+    deadline = time.monotonic() + 20
+    while not condition():
+        assert time.monotonic() < deadline, "the heartbeat did not come"
+        time.sleep(0.01)
+
+
+def _take_over(world: World) -> Lease:
+    """Takes the lease of a worker that lives, whose heartbeat may extend it just after the clock turned."""
+    for _ in range(100):
+        world.turn(HOUR)
+        with suppress(LeaseBusy):
+            return lease(world.rival)
+    raise AssertionError("the lease was extended after each turn of the clock")
+
+
 def test_a_worker_cut_off_from_the_store_loses_its_lease_when_it_expires(store: Store) -> None:
     class CutOff(LossyStore):
+        refused = 0
         cut = False
 
         def transact(self, partition, writes, token):
             if self.cut:
+                self.refused += 1
                 raise StoreUnavailable("no connection")
             return super().transact(partition, writes, token)
 
-    lossy = CutOff(store, "none", at=0)
-    of = Manifest(lossy, "shop", manifest(store).feeds, "first")
-    held = of.acquire(FEED, "load", "worker", timedelta(seconds=0.6))
+    lossy, clock = CutOff(store, "none", at=0), Clock()
+    of = manifest(lossy, clock=clock)
+    held = of.acquire(FEED, "load", "worker", timedelta(seconds=0.3))
     lossy.cut = True
-    time.sleep(0.3)
+    _until(lambda: lossy.refused > 1)
     assert not held.lost.is_set()
-    assert held.lost.wait(5)
+    clock.turn(timedelta(seconds=0.3))
+    assert held.lost.wait(20)
     held.release()
 
 
