@@ -7,7 +7,7 @@ from manifest_platform.manifest.store import ConditionFailed, OutcomeUnknown, Ro
 from manifest_platform.merging.catalogs.catalog import CatalogRejected, CatalogUnavailable
 from manifest_platform.merging.errors import MissingInput, TransientMergeError
 from manifest_platform.sources.errors import LandingDamaged, LandingMisconfigured, LandingUnavailable
-from manifest_platform.sources.snowplow.registry import RegistryRefused
+from manifest_platform.sources.snowplow.schemas.registry import RegistryRefused
 from manifest_platform.warehouse.errors import Behind, Conflict, DuplicateKey, Fenced, Unavailable, Unclear
 
 

@@ -11,7 +11,7 @@ import orjson
 from manifest_platform.listing import LISTING_FILE, LONGEST_DESCRIPTION, Column, Listing, Table, description
 from manifest_platform.orchestration.translator import table_metadata
 from manifest_platform.shred.batch import Written
-from manifest_platform.sources.snowplow.iglu import entity_columns
+from manifest_platform.sources.snowplow.schemas.columns import entity_columns
 
 CLICK = Table("click", (Column("id", "string"), Column("target_url", "string")), descriptions={"target_url": "Where it led."})
 

@@ -10,7 +10,7 @@ import pytest
 SCRIPT = Path(__file__).parents[1] / "scripts" / "way_of_an_item"
 MOST, MOST_WITH_WORKERS = 47, 55
 """Modules that the drain of one item may execute, in its own process, and in that and Spark's workers."""
-TYPED = "manifest_platform.sources.snowplow.atomic"
+TYPED = "manifest_platform.sources.snowplow.events.atomic"
 
 
 @pytest.mark.long

@@ -18,7 +18,7 @@ from manifest_platform.pipeline import LOAD, SHRED, Pipeline
 from manifest_platform.pipeline.loading import load
 from manifest_platform.pipeline.shredding import shred
 from manifest_platform.shred.batch import Cause
-from manifest_platform.sources.snowplow import shredder as snowplow
+from manifest_platform.sources.snowplow.events import shredder as snowplow
 from manifest_platform.sources.snowplow.settings import FEED
 from manifest_platform_tests.pipeline.shop import NAME, Shop, history
 

@@ -13,7 +13,7 @@ from manifest_platform.merging import spark_job
 from manifest_platform.pipeline import DrainReport, Stop
 from manifest_platform.pipeline.drain import drain
 from manifest_platform.pipeline.merge import MergeReport, Merging, merge
-from manifest_platform.sources.snowplow import shredder
+from manifest_platform.sources.snowplow.events import shredder
 from manifest_platform_tests.pipeline.shop import Shop, drained, history, no_spark, run_names
 from manifest_platform_tests.pipeline.test_crashes import drained_after_lease
 

@@ -16,9 +16,9 @@ from manifest_platform.demo.events import SCHEMAS
 from manifest_platform.manifest import State
 from manifest_platform.pipeline import ItemFailed, PutBack, Shredded, ShredStarted, Stop
 from manifest_platform.pipeline.merge import MergeReport, Merging, merge
-from manifest_platform.sources.snowplow import shredder
+from manifest_platform.sources.snowplow.events import shredder
 from manifest_platform_tests.pipeline.shop import REPOSITORY, Shop, drained, history, keys, run_name, run_names
-from manifest_platform_tests.sources.snowplow.test_registry import Site, site
+from manifest_platform_tests.sources.snowplow.schemas.test_registry import Site, site
 
 __all__ = ["site"]  # a fixture
 

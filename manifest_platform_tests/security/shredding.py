@@ -13,8 +13,8 @@ from manifest_platform import storage
 from manifest_platform.listing import Listing
 from manifest_platform.shred.batch import Directory, Options, ShredFailure, Task, _conclude, _result
 from manifest_platform.shred.lines import plan
-from manifest_platform.sources.snowplow.iglu import Resolver
-from manifest_platform.sources.snowplow.shredder import _most_good, shred_pieces
+from manifest_platform.sources.snowplow.events.shredder import _most_good, shred_pieces
+from manifest_platform.sources.snowplow.schemas.resolver import Resolver
 from manifest_platform.sources.veeva.shredder import VeevaOptions, Window, _contents, _plan, shred_files
 
 

@@ -18,7 +18,7 @@ from manifest_platform.sources.veeva.shredder import VeevaOptions
 from manifest_platform_tests.effort import cases
 from manifest_platform_tests.security.confined import MIB, Confined, confined
 from manifest_platform_tests.security.shredding import run_of, shred_run, shred_window, window_of
-from manifest_platform_tests.sources.snowplow.events import CLICK, PAGE, acme_registry, contexts, enriched, entity, unstruct
+from manifest_platform_tests.sources.snowplow.given import CLICK, PAGE, acme_registry, contexts, enriched, entity, unstruct
 
 LIMITS = InputLimits(line=64 << 10, inflation=50, files=40, dates=8, bad_rows=5_000)
 MEMORY = 3072 * MIB  # of address space, of which Arrow's allocator reserves 1 GiB at its first use

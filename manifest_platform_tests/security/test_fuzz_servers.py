@@ -20,17 +20,17 @@ from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
 from manifest_platform.sources.capture import CaptureFailed, CaptureReport
-from manifest_platform.sources.snowplow import registry
-from manifest_platform.sources.snowplow.iglu import Resolver
-from manifest_platform.sources.snowplow.registry import Place
+from manifest_platform.sources.snowplow.events.shredder import shred_lines
+from manifest_platform.sources.snowplow.schemas import registry
+from manifest_platform.sources.snowplow.schemas.registry import Place
+from manifest_platform.sources.snowplow.schemas.resolver import Resolver
 from manifest_platform.sources.snowplow.settings import RegistryLimits
-from manifest_platform.sources.snowplow.shredder import shred_lines
 from manifest_platform.sources.veeva.login import ClientCredentials, OAuth, Password
 from manifest_platform_tests.effort import cases
 from manifest_platform_tests.security.confined import CANARY, MIB, Confined, confined
 from manifest_platform_tests.security.hostile import OTHER_HOST, Request, dripped, endless, response, serving
 from manifest_platform_tests.security.test_vault_answers import ARCHIVE, LOGGED_IN, captured, entry
-from manifest_platform_tests.sources.snowplow.events import CLICK, CLICK_SCHEMA, PAGE, contexts, enriched, entity
+from manifest_platform_tests.sources.snowplow.given import CLICK, CLICK_SCHEMA, PAGE, contexts, enriched, entity
 
 MEMORY, SECONDS = 192 * MIB, 45
 FORMS = {

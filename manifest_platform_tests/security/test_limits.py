@@ -21,7 +21,7 @@ from manifest_platform.shred.limits import LINES_AT_ONCE, REASONS_OF_LINE, Input
 from manifest_platform.sources.veeva.shredder import VeevaOptions
 from manifest_platform_tests.security.confined import MIB, Confined, confined
 from manifest_platform_tests.security.shredding import bad_rows, run_of, shred_run, shred_window, window_of
-from manifest_platform_tests.sources.snowplow.events import acme_registry, enriched
+from manifest_platform_tests.sources.snowplow.given import acme_registry, enriched
 
 LIMITS = InputLimits(line=256 << 10)
 OPTIONS = Options(split_size=4 * MIB, max_bad_share=0.05, max_bad_count=10, limits=LIMITS)

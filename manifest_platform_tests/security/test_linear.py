@@ -22,8 +22,8 @@ from manifest_platform.merging.schemas import unified
 from manifest_platform.shred.batch import Unusable
 from manifest_platform.shred.csv_kernel import _NUMBER, CsvFile
 from manifest_platform.shred.limits import LimitExceeded
-from manifest_platform.sources.snowplow.iglu import entity_columns
-from manifest_platform.sources.snowplow.schema_keys import snake_case
+from manifest_platform.sources.snowplow.schemas.columns import entity_columns
+from manifest_platform.sources.snowplow.schemas.keys import snake_case
 from manifest_platform.sources.veeva.direct_data import Contents, read_contents
 from manifest_platform.sources.veeva.shredder import VeevaOptions, Window, _contents
 from manifest_platform.warehouse.columns import fit

@@ -13,16 +13,17 @@ from pydantic import ValidationError
 from manifest_platform import masking
 from manifest_platform.shred.batch import SchemaError
 from manifest_platform.shred.limits import REASONS_OF_LINE
-from manifest_platform.sources.snowplow import registry
-from manifest_platform.sources.snowplow.entities import Budget
-from manifest_platform.sources.snowplow.iglu import Resolver, UnknownSchema, entity_columns
-from manifest_platform.sources.snowplow.registry import Place, RegistryRefused, RegistryUnavailable
-from manifest_platform.sources.snowplow.schema_keys import SchemaKey
+from manifest_platform.sources.snowplow.events.entities import Budget
+from manifest_platform.sources.snowplow.events.shredder import shred_lines
+from manifest_platform.sources.snowplow.schemas import registry
+from manifest_platform.sources.snowplow.schemas.columns import entity_columns
+from manifest_platform.sources.snowplow.schemas.keys import SchemaKey
+from manifest_platform.sources.snowplow.schemas.registry import Place, RegistryRefused, RegistryUnavailable
+from manifest_platform.sources.snowplow.schemas.resolver import Resolver, UnknownSchema
 from manifest_platform.sources.snowplow.settings import RegistryLimits, SnowplowShredSettings
-from manifest_platform.sources.snowplow.shredder import shred_lines
 from manifest_platform_tests.security.confined import CANARY, MIB, confined
 from manifest_platform_tests.security.hostile import OTHER_HOST, Request, dripped, endless, response, serving
-from manifest_platform_tests.sources.snowplow.events import CLICK, CLICK_SCHEMA, contexts, enriched, entity
+from manifest_platform_tests.sources.snowplow.given import CLICK, CLICK_SCHEMA, contexts, enriched, entity
 
 KEY = SchemaKey.parse(CLICK)
 GIVEN = response(body=orjson.dumps(CLICK_SCHEMA))

@@ -19,7 +19,8 @@ from manifest_platform.pipeline import SHRED, Pipeline, shredding
 from manifest_platform.pipeline.events import ItemFailed, Shredded
 from manifest_platform.pipeline.families import TableTaken, take_tables
 from manifest_platform.shred.batch import SchemaError, Written
-from manifest_platform.sources.snowplow.iglu import Resolver, SchemaKey
+from manifest_platform.sources.snowplow.schemas.keys import SchemaKey
+from manifest_platform.sources.snowplow.schemas.resolver import Resolver
 from manifest_platform.sources.snowplow.settings import FEED, SnowplowShredSettings
 from manifest_platform.testing.loads import SCHEMA, load, written
 from manifest_platform.warehouse.apply import Warehouse

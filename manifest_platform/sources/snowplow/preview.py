@@ -16,12 +16,12 @@ from manifest_platform.shred.sample import Sampler
 from manifest_platform.sources.directories import LandedDirectory
 from manifest_platform.sources.errors import LandingError
 from manifest_platform.sources.preview import Bounds, MissingSchema, Sample, Sampling
-from manifest_platform.sources.snowplow.atomic import FIELDS
-from manifest_platform.sources.snowplow.iglu import Resolver
-from manifest_platform.sources.snowplow.registry import RegistryRefused, RegistryUnavailable
-from manifest_platform.sources.snowplow.schema_keys import SchemaKey, is_key
+from manifest_platform.sources.snowplow.events.atomic import FIELDS
+from manifest_platform.sources.snowplow.events.shredder import ShreddedEvents, shred_lines, shred_piece
+from manifest_platform.sources.snowplow.schemas.keys import SchemaKey, is_key
+from manifest_platform.sources.snowplow.schemas.registry import RegistryRefused, RegistryUnavailable
+from manifest_platform.sources.snowplow.schemas.resolver import Resolver
 from manifest_platform.sources.snowplow.settings import RegistryLimits, SnowplowSettings, is_http
-from manifest_platform.sources.snowplow.shredder import ShreddedEvents, shred_lines, shred_piece
 
 _CHUNK = 1 << 20
 _JSON = frozenset(position for position, field in enumerate(FIELDS) if field.is_json)

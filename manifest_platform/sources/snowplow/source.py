@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 
     from manifest_platform.listing import Listing
     from manifest_platform.shred.batch import Directory, ShredFailure
-    from manifest_platform.sources.snowplow.registry import Place as Registry
+    from manifest_platform.sources.snowplow.schemas.registry import Place as Registry
 
 
 # Seconds are two digits and then the end or a suffix; without seconds, the suffix follows the minutes.
@@ -329,7 +329,7 @@ class SnowplowEnriched(Source):
     def shred(self, session: SparkSession, directories: Sequence[Directory]) -> list[Listing | ShredFailure]:
         """Shreds events and entities, typed by their schemas. Raises RegistryRefused if the key of a registry is not set."""
         from manifest_platform.shred.batch import Options
-        from manifest_platform.sources.snowplow.shredder import shred
+        from manifest_platform.sources.snowplow.events.shredder import shred
 
         settings = self.settings.shred
         bad = settings.bad_rows
@@ -358,8 +358,8 @@ class SnowplowEnriched(Source):
 
     def _registries(self) -> list[Registry]:
         """Returns the registries, with their keys from the environment. Raises RegistryRefused, UnusableSecret."""
-        from manifest_platform.sources.snowplow.registry import Place as Registry
-        from manifest_platform.sources.snowplow.registry import RegistryRefused
+        from manifest_platform.sources.snowplow.schemas.registry import Place as Registry
+        from manifest_platform.sources.snowplow.schemas.registry import RegistryRefused
 
         special = {one.url: one for one in self.settings.shred.registries}
         places: list[Registry] = []

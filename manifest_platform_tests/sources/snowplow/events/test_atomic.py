@@ -1,4 +1,4 @@
-from manifest_platform.sources.snowplow.atomic import EVENTS, FIELDS, POSITION
+from manifest_platform.sources.snowplow.events.atomic import EVENTS, FIELDS, POSITION
 
 
 def test_an_event_has_131_fields_and_its_table_the_128_that_are_not_json():

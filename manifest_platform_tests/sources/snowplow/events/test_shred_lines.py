@@ -10,10 +10,10 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from manifest_platform.shred.rows import arrow_schema
-from manifest_platform.sources.snowplow.atomic import EVENTS, FIELDS
-from manifest_platform.sources.snowplow.iglu import Resolver
-from manifest_platform.sources.snowplow.shredder import ATOMIC, ShreddedEvents, shred_lines
-from manifest_platform_tests.sources.snowplow.events import (
+from manifest_platform.sources.snowplow.events.atomic import EVENTS, FIELDS
+from manifest_platform.sources.snowplow.events.shredder import ATOMIC, ShreddedEvents, shred_lines
+from manifest_platform.sources.snowplow.schemas.resolver import Resolver
+from manifest_platform_tests.sources.snowplow.given import (
     CLICK,
     EVENT_ID,
     PAGE,

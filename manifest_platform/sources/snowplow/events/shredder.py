@@ -32,10 +32,10 @@ from manifest_platform.shred.batch import (
 from manifest_platform.shred.limits import UNMEASURED, InputLimits
 from manifest_platform.shred.lines import Piece, TooLong, chunks, newlines_before, plan
 from manifest_platform.shred.rows import BAD, BadRow, arrow_schema, bad_table
-from manifest_platform.sources.snowplow.atomic import EVENTS, SHORTEST_GOOD_LINE, Lines, cut, event_columns
-from manifest_platform.sources.snowplow.entities import Budget, entity_tables
-from manifest_platform.sources.snowplow.iglu import Resolver
-from manifest_platform.sources.snowplow.registry import Place
+from manifest_platform.sources.snowplow.events.atomic import EVENTS, SHORTEST_GOOD_LINE, Lines, cut, event_columns
+from manifest_platform.sources.snowplow.events.entities import Budget, entity_tables
+from manifest_platform.sources.snowplow.schemas.registry import Place
+from manifest_platform.sources.snowplow.schemas.resolver import Resolver
 from manifest_platform.sources.snowplow.settings import EVENTS_TABLE, RegistryLimits, time_column
 
 if TYPE_CHECKING:

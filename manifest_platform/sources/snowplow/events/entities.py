@@ -26,10 +26,11 @@ import pyarrow.compute
 from manifest_platform.column_types import arrow_type
 from manifest_platform.shred.batch import SchemaError
 from manifest_platform.shred.rows import LONGEST_QUOTE, Reason, max_length
-from manifest_platform.sources.snowplow.atomic import FIELDS, POSITION, Lines
-from manifest_platform.sources.snowplow.iglu import HIERARCHY, EntityTable, Resolver, UnknownSchema
-from manifest_platform.sources.snowplow.registry import RegistryRefused, RegistryUnavailable
-from manifest_platform.sources.snowplow.schema_keys import SchemaKey, is_key
+from manifest_platform.sources.snowplow.events.atomic import FIELDS, POSITION, Lines
+from manifest_platform.sources.snowplow.schemas.columns import HIERARCHY, EntityTable
+from manifest_platform.sources.snowplow.schemas.keys import SchemaKey, is_key
+from manifest_platform.sources.snowplow.schemas.registry import RegistryRefused, RegistryUnavailable
+from manifest_platform.sources.snowplow.schemas.resolver import Resolver, UnknownSchema
 from manifest_platform.sources.snowplow.settings import EVENTS_TABLE
 
 pc: Any = pyarrow.compute  # its functions are created at run time, unknown to type checkers

@@ -11,8 +11,8 @@ from pyspark.sql import SparkSession
 from manifest_platform import failpoints, storage
 from manifest_platform.listing import Listing
 from manifest_platform.shred.batch import Cause, Directory, Options, ShredFailure
-from manifest_platform.sources.snowplow.shredder import BAD_DATE, shred
-from manifest_platform_tests.sources.snowplow.events import CLICK, PAGE, acme_registry, contexts, enriched, entity
+from manifest_platform.sources.snowplow.events.shredder import BAD_DATE, shred
+from manifest_platform_tests.sources.snowplow.given import CLICK, PAGE, acme_registry, contexts, enriched, entity
 
 CLICKS = "com_acme_link_click_1"
 DAY, NEXT_DAY = "2024-03-05", "2024-03-06"

@@ -22,7 +22,7 @@ from manifest_platform import masking, storage
 from manifest_platform.faults import Misconfigured
 from manifest_platform.shred.batch import SchemaError, Unreachable
 from manifest_platform.sources import answers
-from manifest_platform.sources.snowplow.schema_keys import SchemaKey, is_key, sibling
+from manifest_platform.sources.snowplow.schemas.keys import SchemaKey, is_key, sibling
 from manifest_platform.sources.snowplow.settings import RegistryLimits, is_http, without_userinfo
 
 ATTEMPTS = 3

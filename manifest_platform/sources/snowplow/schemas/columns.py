@@ -1,4 +1,4 @@
-"""Iglu schemas: the lookup of JSON Schemas by key in several registries, and the entity table that a model's schemas define.
+"""Columns of an entity table, from the JSON Schemas of all versions of a model.
 
 In a table, nested objects are flattened. Arrays, and values that may be of several types, are kept as JSON text. The columns of
 the first version come first, the required ones before the others, each group in alphabetical order. Columns that later versions
@@ -7,18 +7,14 @@ add are appended, so that no column ever moves.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
-
-import orjson
 
 from manifest_platform.column_types import widened
 from manifest_platform.listing import Column, Table, description
 from manifest_platform.shred.batch import SchemaError
-from manifest_platform.sources.snowplow.registry import Place
-from manifest_platform.sources.snowplow.schema_keys import SchemaKey, snake_case
-from manifest_platform.sources.snowplow.settings import RegistryLimits
+from manifest_platform.sources.snowplow.schemas.keys import snake_case
 
 HIERARCHY: tuple[Column, ...] = (
     Column("schema_vendor", "string(128)", nullable=False),
@@ -41,10 +37,6 @@ _Path = tuple[str, ...]
 _INT32 = (-(2**31), 2**31 - 1)
 
 
-class UnknownSchema(LookupError):
-    """No registry has the schema. Permanent until somebody publishes it."""
-
-
 @dataclass(frozen=True)
 class EntityColumn:
     """A column of an entity table, and the path of property names that leads to its value.
@@ -65,134 +57,6 @@ class EntityTable:
 
     table: Table
     columns: tuple[EntityColumn, ...]
-
-
-class Resolver:
-    """Looks up schemas and entity tables in several registries, in order of priority.
-
-    It remembers, for its lifetime, which schemas were found and which are missing. It asks a registry again that was
-    unavailable or refused access.
-    """
-
-    def __init__(
-        self,
-        registries: Sequence[str | Place],
-        limits: RegistryLimits | None = None,
-        tables: Mapping[str, str] | None = None,
-    ):
-        """Opens the registries.
-
-        `registries`: folders, s3:// prefixes and http(s):// URLs, by priority. `limits`: the limits of answers over HTTP.
-        `tables`: table names by family, where they differ from the default.
-        """
-        self._tables = dict(tables or {})
-        places = [one if isinstance(one, Place) else Place(one) for one in registries]
-        self.limits = limits or RegistryLimits()
-        self._bytes = 0
-        self._names = ", ".join(map(str, places)) or "no registries"
-        self._registries = [place.open(self.limits) for place in places]
-        self._schemas: dict[SchemaKey, dict[str, Any] | SchemaError | None] = {}
-        self._models: dict[str, EntityTable | SchemaError] = {}
-        self._owners: dict[str, str] = {}
-        self._versions: dict[str, list[SchemaKey] | SchemaError] = {}
-
-    def close(self) -> None:
-        """Closes the registries' connections."""
-        for registry in self._registries:
-            registry.close()
-
-    def schema(self, key: SchemaKey) -> dict[str, Any]:
-        """Returns the JSON Schema of a key.
-
-        Raises UnknownSchema, RegistryUnavailable, RegistryRefused, and SchemaError if the registry's content is not JSON.
-        """
-        if key not in self._schemas:
-            self._schemas[key] = self._read(key)
-        found = self._schemas[key]
-        if found is None:
-            raise UnknownSchema(f"{key} is in none of the registries {self._names}; publish it in one of them")
-        if isinstance(found, SchemaError):
-            raise found
-        return found
-
-    def versions(self, key: SchemaKey) -> list[SchemaKey]:
-        """Returns all versions of the key's model in all registries, oldest first. Raises as `schema` does."""
-        self.schema(key)  # before any listing: a version that nobody published must not start a search
-        if key.family not in self._versions:
-            self._versions[key.family] = self._list(key)
-        known = self._versions[key.family]
-        if isinstance(known, SchemaError):
-            raise known
-        if key not in known:
-            self._versions[key.family] = known = sorted({*known, key})
-            self._models.pop(key.family, None)
-        return known
-
-    def table(self, key: SchemaKey) -> EntityTable:
-        """Returns the table of the key's model, made of all its versions.
-
-        Raises as `schema`, and SchemaError if the versions contradict each other or another model has the same table name.
-        """
-        versions = self.versions(key)
-        if key.family not in self._models:
-            self._models[key.family] = self._table(key, versions)
-        found = self._models[key.family]
-        if isinstance(found, SchemaError):
-            raise found
-        return found
-
-    def _table(self, key: SchemaKey, versions: list[SchemaKey]) -> EntityTable | SchemaError:
-        name = self._tables.get(key.family, key.table_name)
-        owner = self._owners.setdefault(name, key.family)
-        if owner != key.family:
-            return SchemaError(
-                f"{key.family} and {owner} both make the table {name}: give one of them another table in the dataset's "
-                f"configuration, as shred.tables: {{{key.family}: {name}_2}}"
-            )
-        try:
-            columns = entity_columns(
-                [(version.version, self.schema(version)) for version in versions], key.family, self.limits.columns
-            )
-        except SchemaError as error:
-            return error
-        all_columns: tuple[Column, ...] = (*HIERARCHY, *(column.column for column in columns))
-        said = {one.column.name: one.description for one in columns if one.description}
-        return EntityTable(Table(name, all_columns, family=key.family, descriptions=said), columns)
-
-    def _list(self, key: SchemaKey) -> list[SchemaKey] | SchemaError:
-        try:
-            found = {version for registry in self._registries for version in registry.versions(key)}
-        except SchemaError as error:
-            return error
-        if len(found) > self.limits.versions:
-            return SchemaError(
-                f"{key.family} has {len(found)} versions in {self._names}, but at most {self.limits.versions} are read; remove"
-                " some, or raise shred.registry_limits.versions"
-            )
-        return sorted(found)
-
-    def _read(self, key: SchemaKey) -> dict[str, Any] | SchemaError | None:
-        for registry in self._registries:
-            try:
-                text = registry.read(key)
-            except SchemaError as error:
-                return error
-            if text is None:
-                continue
-            if self._bytes + len(text) > self.limits.total_mib << 20:
-                return SchemaError(
-                    f"{key} is not read: the schemas that this task needs have more than {self.limits.total_mib} MiB in all;"
-                    " raise shred.registry_limits.total_mib"
-                )
-            self._bytes += len(text)
-            try:
-                return orjson.loads(text)
-            except orjson.JSONDecodeError as error:
-                return SchemaError(f"{key} in {registry} is not valid JSON: {error}; correct it there")
-        return None
-
-
-# JSON Schemas to table columns
 
 
 def entity_columns(schemas: Sequence[tuple[str, Any]], name: str, most: int = MOST_COLUMNS) -> tuple[EntityColumn, ...]:

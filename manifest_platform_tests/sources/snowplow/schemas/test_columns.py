@@ -2,8 +2,8 @@ import pytest
 
 from manifest_platform.listing import Column
 from manifest_platform.shred.batch import SchemaError
-from manifest_platform.sources.snowplow.iglu import entity_columns
-from manifest_platform.sources.snowplow.schema_keys import snake_case
+from manifest_platform.sources.snowplow.schemas.columns import entity_columns
+from manifest_platform.sources.snowplow.schemas.keys import snake_case
 
 
 def columns(*properties: dict, required: tuple[str, ...] = ()) -> dict[str, str]:

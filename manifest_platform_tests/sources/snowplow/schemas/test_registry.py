@@ -10,12 +10,12 @@ import pytest
 
 from manifest_platform.faults import Misconfigured
 from manifest_platform.shred.batch import SchemaError
-from manifest_platform.sources.snowplow import registry
-from manifest_platform.sources.snowplow.iglu import Resolver, UnknownSchema
-from manifest_platform.sources.snowplow.registry import Place, RegistryRefused, RegistryUnavailable
-from manifest_platform.sources.snowplow.schema_keys import SchemaKey
-from manifest_platform.sources.snowplow.shredder import shred_lines
-from manifest_platform_tests.sources.snowplow.events import (
+from manifest_platform.sources.snowplow.events.shredder import shred_lines
+from manifest_platform.sources.snowplow.schemas import registry
+from manifest_platform.sources.snowplow.schemas.keys import SchemaKey
+from manifest_platform.sources.snowplow.schemas.registry import Place, RegistryRefused, RegistryUnavailable
+from manifest_platform.sources.snowplow.schemas.resolver import Resolver, UnknownSchema
+from manifest_platform_tests.sources.snowplow.given import (
     CLICK,
     CLICK_SCHEMA,
     PAGE,

@@ -3,9 +3,9 @@ from pathlib import Path
 import pytest
 
 from manifest_platform.shred.batch import SchemaError
-from manifest_platform.sources.snowplow.iglu import Resolver, UnknownSchema
-from manifest_platform.sources.snowplow.schema_keys import SchemaKey
-from manifest_platform_tests.sources.snowplow.events import CLICK, CLICK_SCHEMA, acme_registry, publish
+from manifest_platform.sources.snowplow.schemas.keys import SchemaKey
+from manifest_platform.sources.snowplow.schemas.resolver import Resolver, UnknownSchema
+from manifest_platform_tests.sources.snowplow.given import CLICK, CLICK_SCHEMA, acme_registry, publish
 
 KEY = SchemaKey.parse(CLICK)
 

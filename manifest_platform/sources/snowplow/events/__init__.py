@@ -1,0 +1,1 @@
+"""Events: lines of 131 fields and their entities, as typed tables."""
