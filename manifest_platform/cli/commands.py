@@ -27,6 +27,7 @@ COMMANDS = {
     "queue": Known("queue", "Shows a dataset as a control table: every item with its status, attempts, last error and epoch."),
     "types": Known("types", "Lists the types of rows that were shredded, and the items where each was first and last seen."),
     "tables": Known("tables", "Compares the rows of each table in the manifest's log with the warehouse."),
+    "schemas": Known("schemas", "Shows the schemas that describe rows, the tables that they make, and their differences."),
     "cost": Known("cost", "Shows the rows, bytes and requests that items cost in the manifest's store."),
     "sql": Known("sql", "Runs a read-only query in the warehouse."),
     "capture": Known("capture", "Downloads, verifies and registers the new directories that a dataset's origin has published."),

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 
     from manifest_platform.listing import Listing
     from manifest_platform.shred.batch import Directory, ShredFailure
+    from manifest_platform.sources.schemas import Schemas
 
 SHRED, LOAD = PLATFORM_STEPS
 
@@ -188,6 +189,13 @@ class Source(ABC):
 
     def time_column(self, table: str) -> str | None:
         """Returns the timestamp column by whose date a table's rows are partitioned and merged; None if the table has none."""
+        return None
+
+    # Parts that only some sources have. Each is a contract of its own, and the commands for it ask only that contract.
+
+    @property
+    def schemas(self) -> Schemas | None:
+        """The schemas that describe rows, newly opened by each call; None if the source has no schemas."""
         return None
 
     # Names and directories

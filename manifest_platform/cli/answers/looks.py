@@ -476,3 +476,84 @@ class FakeVault(TypedDict):
     user: str
     password: str
     clock: Time
+
+
+class SchemaModel(TypedDict):
+    """The schemas that make one table. `versions`: oldest first. `place`: the registry that has the first version."""
+
+    name: str
+    table: str
+    versions: list[str]
+    place: str
+
+
+class SchemaList(TypedDict):
+    """The models of the registries. `unlisted`: registries without a list, of which the models of shredded rows are shown."""
+
+    models: list[SchemaModel]
+    unlisted: list[str]
+
+
+class SchemaColumn(TypedDict):
+    """A column of a table that a schema makes."""
+
+    name: str
+    type: str
+    nullable: bool
+
+
+class SchemaTable(TypedDict):
+    """A table that a schema makes."""
+
+    name: str
+    columns: list[SchemaColumn]
+
+
+class SchemaShown(TypedDict):
+    """A model and its tables. `documents`: the schema of each version, with --documents."""
+
+    model: SchemaModel
+    tables: list[SchemaTable]
+    notes: list[str]
+    documents: dict[str, Any] | None
+
+
+class SchemaDifference(TypedDict):
+    """A difference: in a column's type, or at a path in the schema. Null stands for absence."""
+
+    place: str
+    before: Any
+    after: Any
+
+
+class SchemaDifferences(TypedDict):
+    """The differences between two schemas. `problem`: the reason why rows of the later one do not fit the table, else empty."""
+
+    before: str
+    after: str
+    columns: list[SchemaDifference]
+    schema: list[SchemaDifference]
+    problem: str
+
+
+class SchemaSql(TypedDict):
+    """The statements for one target, or for one engine that --engine names."""
+
+    target: str
+    engine: str
+    sql: list[str]
+
+
+class SchemaStatements(TypedDict):
+    """The statements that create the tables of a model."""
+
+    statements: list[SchemaSql]
+
+
+class SchemasFetched(TypedDict):
+    """The schemas that were copied. `same`: the number that the folder had already; `missing`: those in no registry."""
+
+    folder: str
+    written: list[str]
+    same: int
+    missing: list[str]

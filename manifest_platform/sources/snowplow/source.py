@@ -40,6 +40,7 @@ if TYPE_CHECKING:
 
     from manifest_platform.listing import Listing
     from manifest_platform.shred.batch import Directory, ShredFailure
+    from manifest_platform.sources.schemas import Schemas
     from manifest_platform.sources.snowplow.schemas.registry import Place as Registry
 
 
@@ -154,6 +155,15 @@ class SnowplowEnriched(Source):
             example = Window(datetime(2024, 5, 14, 12, tzinfo=UTC), self.template.unit).name.name
             form = f"in a window of the layout {layout} (named as {example})"
             self.words = replace(self.words, form=form, landed=_WINDOWS_LANDED)
+
+    @property
+    def schemas(self) -> Schemas:
+        """The schemas of entities. Raises RegistryRefused if the key of a registry is not set."""
+        from manifest_platform.sources.snowplow.schemas.catalog import IgluSchemas
+        from manifest_platform.sources.snowplow.schemas.resolver import Resolver
+
+        settings = self.settings.shred
+        return IgluSchemas(Resolver(self._registries(), settings.registry_limits, settings.tables))
 
     def steps(self, feed: str, attempts: int) -> tuple[Step, ...]:
         """Returns shred, whose completions are numbered for merging, and load, which is strictly ordered."""

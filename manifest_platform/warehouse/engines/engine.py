@@ -56,6 +56,8 @@ class EngineSettings(Settings, ABC):
     """True if `count(*)` of a table takes milliseconds for any number of rows. Otherwise tables are counted less often."""
     upkeep_actions: ClassVar[tuple[UpkeepAction, ...]] = ()
     """The actions of upkeep that `Engine.tidy` does."""
+    imaginary: ClassVar[Mapping[str, Any]] = {}
+    """The required fields of a warehouse that need not exist: its engine is asked for SQL text only and never connects."""
 
     upkeep: UpkeepSettings = Field(UpkeepSettings(), description="what is done with tables after loads changed them")
 

@@ -52,6 +52,9 @@ class Registry(Protocol):
     def versions(self, key: SchemaKey) -> list[SchemaKey]:
         """Returns the versions of the key's model that the registry has, in any order. Raises as `read`."""
 
+    def keys(self) -> list[SchemaKey] | None:
+        """Returns all schemas that the registry has; None if it gives no list. Raises as `read`."""
+
 
 @dataclass(frozen=True)
 class FolderRegistry:
@@ -86,6 +89,24 @@ class FolderRegistry:
                 raise _storage_error(f"{path} cannot be listed", error) from error
             found += [version for entry in entries if (version := sibling(key, entry.base_name))]
         return found
+
+    def keys(self) -> list[SchemaKey]:
+        """Returns all schemas in the folder, by listing everything below it."""
+        from pyarrow.fs import FileSelector
+
+        for root in (f"{self.uri}/schemas", self.uri):
+            system, path = storage.filesystem(root)
+            try:
+                entries = system.get_file_info(FileSelector(path, allow_not_found=True, recursive=True))
+            except OSError as error:
+                raise _storage_error(f"{path} cannot be listed", error) from error
+            texts = ("iglu:" + "/".join(entry.path.split("/")[-4:]) for entry in entries if entry.is_file)
+            if found := [SchemaKey.parse(text) for text in texts if is_key(text)]:
+                return found
+        return []
+
+    def __str__(self) -> str:
+        return self.uri
 
 
 def _storage_error(what: str, error: OSError) -> RegistryUnavailable | RegistryRefused:
@@ -152,6 +173,20 @@ class HttpRegistry:
                 return [version for version in keys if version.family == key.family]
             return list(self._successors(key))
 
+    def keys(self) -> list[SchemaKey] | None:
+        """Returns all schemas of an Iglu server; None for a site that gives no list."""
+        with self._client.within(self._limits.seconds):
+            try:
+                texts = orjson.loads(self._get("") or b"null")
+            except (orjson.JSONDecodeError, SchemaError):
+                return None
+        if not isinstance(texts, list):
+            return None
+        return [SchemaKey.parse(text) for text in texts if isinstance(text, str) and is_key(text)]
+
+    def __str__(self) -> str:
+        return self.url
+
     def _successors(self, key: SchemaKey) -> Iterator[SchemaKey]:
         """Yields existing versions by trying numbers in order. Skips a gap below the key itself, because the key exists.
 
@@ -187,7 +222,7 @@ class HttpRegistry:
             )
 
     def _get(self, path: str) -> bytes | None:
-        url = f"{self.url}/schemas/{path}"
+        url = f"{self.url}/schemas/{path}".rstrip("/")
         problem: object = None
         for attempt in range(1, ATTEMPTS + 1):
             if attempt > 1:

@@ -41,7 +41,7 @@ class Resolver:
         places = [one if isinstance(one, Place) else Place(one) for one in registries]
         self.limits = limits or RegistryLimits()
         self._bytes = 0
-        self._names = ", ".join(map(str, places)) or "no registries"
+        self.names = ", ".join(map(str, places)) or "no registries"
         self._registries = [place.open(self.limits) for place in places]
         self._schemas: dict[SchemaKey, dict[str, Any] | SchemaError | None] = {}
         self._models: dict[str, EntityTable | SchemaError] = {}
@@ -62,7 +62,7 @@ class Resolver:
             self._schemas[key] = self._read(key)
         found = self._schemas[key]
         if found is None:
-            raise UnknownSchema(f"{key} is in none of the registries {self._names}; publish it in one of them")
+            raise UnknownSchema(f"{key} is in none of the registries {self.names}; publish it in one of them")
         if isinstance(found, SchemaError):
             raise found
         return found
@@ -93,8 +93,12 @@ class Resolver:
             raise found
         return found
 
+    def table_name(self, key: SchemaKey) -> str:
+        """Returns the name of the table of the key's model."""
+        return self._tables.get(key.family, key.table_name)
+
     def _table(self, key: SchemaKey, versions: list[SchemaKey]) -> EntityTable | SchemaError:
-        name = self._tables.get(key.family, key.table_name)
+        name = self.table_name(key)
         owner = self._owners.setdefault(name, key.family)
         if owner != key.family:
             return SchemaError(
@@ -102,14 +106,44 @@ class Resolver:
                 f"configuration, as shred.tables: {{{key.family}: {name}_2}}"
             )
         try:
-            columns = entity_columns(
-                [(version.version, self.schema(version)) for version in versions], key.family, self.limits.columns
-            )
+            return self.table_of(key, versions)
         except SchemaError as error:
             return error
+
+    def table_of(self, key: SchemaKey, versions: Sequence[SchemaKey]) -> EntityTable:
+        """Returns the table that some versions of the key's model make. Raises SchemaError if they contradict each other."""
+        columns = entity_columns(
+            [(version.version, self.schema(version)) for version in versions], key.family, self.limits.columns
+        )
         all_columns: tuple[Column, ...] = (*HIERARCHY, *(column.column for column in columns))
         said = {one.column.name: one.description for one in columns if one.description}
-        return EntityTable(Table(name, all_columns, family=key.family, descriptions=said), columns)
+        return EntityTable(Table(self.table_name(key), all_columns, family=key.family, descriptions=said), columns)
+
+    # For people, who ask for what no row named
+
+    def listed(self) -> tuple[set[SchemaKey], list[str]]:
+        """Returns all schemas of the registries that list what they have, and the other registries. Raises as `schema`."""
+        lists = {str(registry): registry.keys() for registry in self._registries}
+        found = {key for keys in lists.values() for key in keys or ()}
+        return found, [f"{name} gives no list of its schemas" for name, keys in lists.items() if keys is None]
+
+    def versions_of(self, first: SchemaKey) -> list[SchemaKey]:
+        """Returns all versions of a model, oldest first; empty if there is none. `first`: need not exist."""
+        try:
+            return self.versions(first)
+        except UnknownSchema:
+            found = {key for registry in self._registries for key in registry.versions(first)} - {first}
+            return self.versions(min(found)) if found else []
+
+    def place_of(self, key: SchemaKey) -> str:
+        """Returns the registry that a schema was read from. Raises as `schema`."""
+        self.schema(key)
+        return next((str(registry) for registry in self._registries if registry.read(key) is not None), self.names)
+
+    def text(self, key: SchemaKey) -> bytes:
+        """Returns the text of a schema as its registry has it. Raises as `schema`."""
+        self.schema(key)
+        return next(text for registry in self._registries if (text := registry.read(key)) is not None)
 
     def _list(self, key: SchemaKey) -> list[SchemaKey] | SchemaError:
         try:
@@ -118,7 +152,7 @@ class Resolver:
             return error
         if len(found) > self.limits.versions:
             return SchemaError(
-                f"{key.family} has {len(found)} versions in {self._names}, but at most {self.limits.versions} are read; remove"
+                f"{key.family} has {len(found)} versions in {self.names}, but at most {self.limits.versions} are read; remove"
                 " some, or raise shred.registry_limits.versions"
             )
         return sorted(found)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Annotated, ClassVar, Literal
+from collections.abc import Mapping
+from typing import Annotated, Any, ClassVar, Literal
 from urllib.parse import parse_qsl, quote, unquote, urlsplit, urlunsplit
 
 from pydantic import AfterValidator, Field
@@ -31,6 +32,7 @@ class PostgreSQLSettings(EngineSettings):
     """The settings of a PostgreSQL database as the warehouse. Several processes may load it and read it at the same time."""
 
     upkeep_actions: ClassVar[tuple[UpkeepAction, ...]] = ("analyze", "vacuum")
+    imaginary: ClassVar[Mapping[str, Any]] = {"url": _EXAMPLE}
     kind: Literal["postgresql"] = Field("postgresql", description="a PostgreSQL database")
     url: Annotated[str, AfterValidator(_checked)] = Field(
         description=f"the database, such as `{_EXAMPLE}?sslrootcert=/path/to/ca.pem`, with connection parameters in the query. "

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Annotated, ClassVar, Literal
+from collections.abc import Mapping
+from typing import Annotated, Any, ClassVar, Literal
 from urllib.parse import parse_qsl, quote, unquote, urlsplit, urlunsplit
 
 from pydantic import AfterValidator, Field, model_validator
@@ -60,6 +61,7 @@ class RedshiftSettings(EngineSettings):
     """The settings of a Redshift database as the warehouse: a cluster or Serverless. Rows come by COPY from S3."""
 
     upkeep_actions: ClassVar[tuple[UpkeepAction, ...]] = ("analyze", "vacuum", "sort")
+    imaginary: ClassVar[Mapping[str, Any]] = {"url": _EXAMPLE}
     kind: Literal["redshift"] = Field("redshift", description="a Redshift database")
     url: Annotated[str, AfterValidator(_checked)] = Field(
         description=f"the database, such as `{_EXAMPLE}`. The server's certificate and name are verified, unless "

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 from urllib.parse import SplitResult, parse_qsl, unquote, urlsplit
 
 from pydantic import AfterValidator, Field, field_validator, model_validator
@@ -58,6 +59,7 @@ class SnowflakeSettings(EngineSettings):
 
     reserved_schemas: ClassVar[frozenset[str]] = frozenset({"information_schema", "manifest_platform_staging"})
     counts_at_once: ClassVar[bool] = True
+    imaginary: ClassVar[Mapping[str, Any]] = {"url": _EXAMPLE, "token_variable": "TOKEN", "stage": "LANDING.OBJECTS"}
     kind: Literal["snowflake"] = Field("snowflake", description="a database in Snowflake")
     url: Annotated[str, AfterValidator(_url)] = Field(
         description=f"account, user, database, virtual warehouse and role: `{_EXAMPLE}`. The database must exist."
