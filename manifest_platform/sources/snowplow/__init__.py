@@ -2,6 +2,7 @@
 
     source       the source: names of runs and windows, and what a drain needs to know
     events/      the Spark job over runs, and the functions from lines to typed event and entity columns
+    rules        what shredding needs of the settings, in one value
     schemas/     keys, registries and the resolver of JSON Schemas, and the columns that they define
     recognition  guesses of settings for a folder that is not configured yet
     preview      a sample of runs, shredded in memory

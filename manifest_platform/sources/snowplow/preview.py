@@ -18,6 +18,7 @@ from manifest_platform.sources.errors import LandingError
 from manifest_platform.sources.preview import Bounds, MissingSchema, Sample, Sampling
 from manifest_platform.sources.snowplow.events.atomic import FIELDS
 from manifest_platform.sources.snowplow.events.shredder import ShreddedEvents, shred_lines, shred_piece
+from manifest_platform.sources.snowplow.rules import Rules
 from manifest_platform.sources.snowplow.schemas.keys import SchemaKey, is_key
 from manifest_platform.sources.snowplow.schemas.registry import RegistryRefused, RegistryUnavailable
 from manifest_platform.sources.snowplow.schemas.resolver import Resolver
@@ -33,7 +34,7 @@ def sample(settings: SnowplowSettings, root: str, directories: Sequence[tuple[st
     """Shreds the beginning of each run. For a line that only lacks schemas the event is kept and the line counts as waiting."""
     sampler = Sampler(time.monotonic() + bounds.seconds)
     sampling = Sampling(sampler, directories, bounds)
-    kernel = _Kernel(bounds.schemas, settings.shred.tables)
+    kernel = _Kernel(bounds.schemas, settings.shred.tables, settings.shred.rules())
     limits = settings.shred.limits.of_input()
     for _, directory in sampling.each():
         try:
@@ -59,8 +60,8 @@ class _Kernel:
     `waiting`: the number of lines so far that are bad only because schemas are missing. `notes`: faults of registries.
     """
 
-    def __init__(self, schemas: Sequence[str], tables: dict[str, str]):
-        self._schemas, self._tables = tuple(schemas), tables
+    def __init__(self, schemas: Sequence[str], tables: dict[str, str], rules: Rules):
+        self._schemas, self._tables, self._rules = tuple(schemas), tables, rules
         self._resolver = Resolver(self._schemas, _LIMITS, tables)
         self._without = Resolver((), _LIMITS, tables)
         self._missing: Counter[str] = Counter()
@@ -87,7 +88,7 @@ class _Kernel:
         if not any(waits):
             return shredded
         raw = shredded.bad.filter(pa.array(waits))["raw"].to_pylist()
-        bare = shred_lines(b"".join(_without_entities(line) for line in raw), self._without, file)
+        bare = shred_lines(b"".join(_without_entities(line) for line in raw), self._without, file, rules=self._rules)
         self.waiting += len(raw)
         bad = shredded.bad.filter(pa.array([not one for one in waits]))
         tables, definitions = dict(shredded.tables), {**bare.definitions, **shredded.definitions}
@@ -97,13 +98,13 @@ class _Kernel:
 
     def _shred(self, data: bytes, file: str, first_line: int) -> ShreddedEvents:
         try:
-            return shred_lines(data, self._resolver, file, first_line)
+            return shred_lines(data, self._resolver, file, first_line, rules=self._rules)
         except (RegistryUnavailable, RegistryRefused) as error:
             self.notes.append(f"the preview continues without registries over HTTP and in S3, because one failed: {error}")
             self._resolver.close()
             self._schemas = tuple(one for one in self._schemas if not is_http(one) and not one.startswith("s3://"))
             self._resolver = Resolver(self._schemas, _LIMITS, self._tables)
-            return shred_lines(data, self._resolver, file, first_line)
+            return shred_lines(data, self._resolver, file, first_line, rules=self._rules)
 
     def _waits(self, reasons: str) -> bool:
         """True if a line lacks schemas and has no other fault. Counts its missing schemas in any case."""

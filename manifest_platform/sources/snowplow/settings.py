@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import warnings
 from dataclasses import replace
 from typing import Annotated, Any, ClassVar, Literal
 from urllib.parse import urlsplit
@@ -14,6 +15,7 @@ from manifest_platform.settings import ReadableLocation, Settings, is_this_machi
 from manifest_platform.shred.limits import InputLimits
 from manifest_platform.sources.layouts import Template
 from manifest_platform.sources.settings import DatasetSettings, LandingSettings, LimitSettings, ShredSettings
+from manifest_platform.sources.snowplow.rules import Rules, Validation
 
 FEED = "enriched"
 RUNS = "run"
@@ -137,7 +139,21 @@ class SnowplowLandingSettings(LandingSettings):
         return self
 
 
-class SnowplowShredSettings(ShredSettings):
+with warnings.catch_warnings():
+    # pydantic warns, because the name is that of a deprecated method of its models, which nothing here calls.
+    warnings.filterwarnings("ignore", 'Field name "validate"')
+
+    class ValidatedSettings(ShredSettings):
+        """The output and the limits of shredding, and how entities are checked."""
+
+        validate: Validation = Field(  # ty: ignore[incompatible-attribute-override]  # as above
+            "full",
+            description="how entities are checked. `full`: by their JSON Schemas, as Snowplow does. `types`: a value must fit"
+            " its column. `off`: a value that does not fit its column is left out, and null there",
+        )
+
+
+class SnowplowShredSettings(ValidatedSettings):
     """The output and the limits of shredding, and the schemas that give entities their types."""
 
     schemas: list[ReadableLocation] = Field(
@@ -156,6 +172,10 @@ class SnowplowShredSettings(ShredSettings):
     registry_limits: RegistryLimits = Field(
         RegistryLimits(), description="limits of what is read from an HTTP registry, whatever it answers"
     )
+
+    def rules(self) -> Rules:
+        """The rules by which lines become rows, as shredding takes them."""
+        return Rules(validate=self.validate)
 
     @field_validator("schemas")
     @classmethod

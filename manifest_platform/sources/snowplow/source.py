@@ -344,7 +344,8 @@ class SnowplowEnriched(Source):
         settings = self.settings.shred
         bad = settings.bad_rows
         options = Options(settings.split_mib << 20, bad.max_share, bad.max_count, settings.limits.of_input())
-        return shred(session, directories, self._registries(), options, settings.registry_limits, settings.tables)
+        registries, limits, rules = self._registries(), settings.registry_limits, settings.rules()
+        return shred(session, directories, registries, options, limits, settings.tables, rules)
 
     @classmethod
     def guesses(cls, place: Place, schemas: Sequence[str] = ()) -> Iterator[Guess]:

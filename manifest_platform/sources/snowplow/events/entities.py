@@ -27,6 +27,7 @@ from manifest_platform.column_types import arrow_type
 from manifest_platform.shred.batch import SchemaError
 from manifest_platform.shred.rows import LONGEST_QUOTE, Reason, max_length
 from manifest_platform.sources.snowplow.events.atomic import FIELDS, POSITION, Lines
+from manifest_platform.sources.snowplow.rules import Rules
 from manifest_platform.sources.snowplow.schemas.columns import HIERARCHY, EntityTable
 from manifest_platform.sources.snowplow.schemas.keys import SchemaKey, is_key
 from manifest_platform.sources.snowplow.schemas.registry import RegistryRefused, RegistryUnavailable
@@ -127,7 +128,7 @@ class _Misfit(ValueError):
     """A value that its column cannot hold."""
 
 
-def entity_tables(lines: Lines, events: pa.Table, resolver: Resolver, budget: Budget) -> Iterator[Entities]:
+def entity_tables(lines: Lines, events: pa.Table, resolver: Resolver, budget: Budget, rules: Rules) -> Iterator[Entities]:
     """Yields the typed table of each model that occurs. Rows are in the order of events, and within an event as in its cells.
 
     A fault of a cell or an entity becomes a reason of its line; the entity's row must not be used. Raises RegistryUnavailable,
@@ -135,7 +136,7 @@ def entity_tables(lines: Lines, events: pa.Table, resolver: Resolver, budget: Bu
     """
     nul = b"\\u0000" in lines.data
     for bucket in _gather(lines, resolver, budget):
-        columns = _hierarchy(bucket, events) + _typed(bucket, lines, nul)
+        columns = _hierarchy(bucket, events) + _typed(bucket, lines, nul, rules)
         names = [column.name for column in bucket.table.table.columns]
         yield Entities(bucket.table, pa.Table.from_arrays(columns, names=names), np.array(bucket.rows, np.int64))
 
@@ -300,8 +301,10 @@ def _hierarchy(bucket: _Bucket, events: pa.Table) -> list[pa.Array]:
     ]
 
 
-def _typed(bucket: _Bucket, lines: Lines, nul: bool) -> list[pa.Array]:
+def _typed(bucket: _Bucket, lines: Lines, nul: bool, rules: Rules) -> list[pa.Array]:
     def note(place: int, path: tuple[str, ...], value: Any, message: str) -> None:
+        if rules.validate == "off":
+            return
         schema = f"{bucket.key.family}{bucket.versions[place].removeprefix(str(bucket.key.model))}"
         reason = {"type": "entity", "schema": schema, "path": ".".join(path), "value": _quote(value), "message": message}
         lines.add(bucket.rows[place], reason)

@@ -34,6 +34,7 @@ from manifest_platform.shred.lines import Piece, TooLong, chunks, newlines_befor
 from manifest_platform.shred.rows import BAD, BadRow, arrow_schema, bad_table
 from manifest_platform.sources.snowplow.events.atomic import EVENTS, SHORTEST_GOOD_LINE, Lines, cut, event_columns
 from manifest_platform.sources.snowplow.events.entities import Budget, entity_tables
+from manifest_platform.sources.snowplow.rules import Rules
 from manifest_platform.sources.snowplow.schemas.registry import Place
 from manifest_platform.sources.snowplow.schemas.resolver import Resolver
 from manifest_platform.sources.snowplow.settings import EVENTS_TABLE, RegistryLimits, time_column
@@ -59,14 +60,16 @@ def shred(
     options: Options | None = None,
     limits: RegistryLimits | None = None,
     named: Mapping[str, str] | None = None,
+    rules: Rules | None = None,
 ) -> list[Listing | ShredFailure]:
     """Shreds a batch of directories in one Spark job; returns a result for each, in the same order.
 
     A directory's Parquet files are in `output/<table>/date=YYYY-MM-DD/`, by the date of `collector_tstamp`, and its listing is
     `output/listing.json`. The same directory always gives the same rows, at any split size. A directory that fails gives a
     ShredFailure, never an exception. `named`: table names by family, where they differ from the default.
+    `rules`: the rules of the dataset.
     """
-    options, limits = options or Options(), limits or RegistryLimits()
+    options, limits, rules = options or Options(), limits or RegistryLimits(), rules or Rules()
     tasks = [
         Task(index, number, directory.output, tuple(piece.uri for piece in pieces), pieces)
         for index, directory in enumerate(directories)
@@ -78,7 +81,7 @@ def shred(
 
     def work(task: Task[_Pieces]) -> Written:
         resolver = _process_resolver(places, limits, tables, batch)
-        return shred_pieces(task, resolver, options, most_bad[task.directory])
+        return shred_pieces(task, resolver, options, most_bad[task.directory], rules)
 
     return shred_batch(spark, directories, tasks, work, options)
 
@@ -97,7 +100,9 @@ def _most_good(directory: Directory, limits: InputLimits) -> int:
     return text // SHORTEST_GOOD_LINE + len(directory.files)
 
 
-def shred_pieces(task: Task[_Pieces], resolver: Resolver, options: Options, most_bad: int | None = None) -> Written:
+def shred_pieces(
+    task: Task[_Pieces], resolver: Resolver, options: Options, most_bad: int | None = None, rules: Rules | None = None
+) -> Written:
     """Shreds a task's pieces and writes the result. After more than `most_bad` bad lines the rest is not read.
 
     Raises LimitExceeded, FileChanged, Unreadable, RegistryUnavailable, RegistryRefused, OSError.
@@ -107,7 +112,7 @@ def shred_pieces(task: Task[_Pieces], resolver: Resolver, options: Options, most
     budget = Budget(resolver.limits.unknown_keys)
 
     def shred(data: bytes, file: str, first_line: int) -> ShreddedEvents:
-        return shred_lines(data, resolver, file, first_line, budget)
+        return shred_lines(data, resolver, file, first_line, budget, rules)
 
     for piece in task.part:
         for size, shredded in shred_piece(piece, shred, options.limits):
@@ -199,17 +204,23 @@ class ShreddedEvents:
 
 
 def shred_lines(
-    data: bytes, resolver: Resolver, file: str = "", first_line: int = 1, budget: Budget | None = None
+    data: bytes,
+    resolver: Resolver,
+    file: str = "",
+    first_line: int = 1,
+    budget: Budget | None = None,
+    rules: Rules | None = None,
 ) -> ShreddedEvents:
     """Shreds whole lines. A good line is in every table that it has rows for; a bad line is only in `bad`.
 
-    `first_line`: the number of the first line in its file, for the bad table. `budget`: the budget of the lines' task. Accepts
-    any bytes. Raises RegistryUnavailable and RegistryRefused if a schema could not be looked up.
+    `first_line`: the number of the first line in its file, for the bad table. `budget`: the budget of the lines' task. `rules`:
+    the dataset's. Accepts any bytes. Raises RegistryUnavailable and RegistryRefused if a schema could not be looked up.
     """
+    rules = rules or Rules()
     with _without_garbage_collection():
         lines = cut(data)
         events = event_columns(lines)
-        found = list(entity_tables(lines, events, resolver, budget or Budget(resolver.limits.unknown_keys)))
+        found = list(entity_tables(lines, events, resolver, budget or Budget(resolver.limits.unknown_keys), rules))
         keep = ~np.isin(lines.line, np.fromiter(lines.reasons, np.int64, len(lines.reasons)))
         tables = {}
         definitions = {}
