@@ -149,7 +149,9 @@ lease: {seconds: soon}
 """
         )
     )
-    assert "\n  line 8: datasets.other.source: 'kafka': allowed: items, snowplow_enriched, veeva" in message
+    assert (
+        "\n  line 8: datasets.other.source: 'kafka': allowed: items, snowplow_enriched, snowplow_transformed, veeva" in message
+    )
     for key in (
         "datasets.acme.landing.look_back",
         "datasets.acme.shred.schemas",

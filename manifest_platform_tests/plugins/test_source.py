@@ -63,5 +63,5 @@ def test_dagster_shows_what_the_source_declares(tmp_path: Path) -> None:
 
 
 def test_without_its_package_a_source_is_unknown() -> None:
-    with pytest.raises(plugins.UnknownPlugin, match=r"^allowed: items, snowplow_enriched, veeva$"):
+    with pytest.raises(plugins.UnknownPlugin, match=r"^allowed: items, snowplow_enriched, snowplow_transformed, veeva$"):
         plugins.load(plugins.SOURCES, "notes")

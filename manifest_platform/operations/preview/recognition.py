@@ -24,7 +24,7 @@ from manifest_platform.sources.preview import Entries, Guess, Place
 from manifest_platform.sources.settings import DatasetSettings
 from manifest_platform.sources.source import Source
 
-_ABOVE = 5  # levels above a place that are searched for a root. A file in a window lies this deep
+_ABOVE = 9  # a file of a transformed run is eight folders below the root
 _BELOW = 3  # levels below it
 _NAMES = 1000  # read from a root: names that are not directories of the source may come first
 _MOST_FOLDERS = 200  # folders that are searched

@@ -17,6 +17,9 @@ from manifest_platform.sources.preview import Guess, Place
 CENTRAL = "http://iglucentral.com"
 """The public registry of the schemas that Snowplow itself publishes."""
 
+SEAL = "shredding_complete.json"
+"""The file that Snowplow's transformer writes last into a run."""
+
 _NEARLY = re.compile(r"run[=_\- ]?(\d{4})\D?(\d\d)\D?(\d\d)\D?(\d\d)\D?(\d\d)(?:\D?(\d\d))?", re.IGNORECASE)
 _TIMED = re.compile(r"^[a-z]+=[0-9]{4}|^[0-9]{4}(?![0-9])|[0-9]{4}-[0-9]{2}-[0-9]{2}")
 _TABS = 130
@@ -45,6 +48,12 @@ def guesses(place: Place, schemas: Sequence[str], parse: Callable[[str], Directo
         notes = (f"schemas are taken from the folder {beside} beside it; use --schemas for others",)
     told = {"landing": landing, "shred": {"schemas": [*(found or (CENTRAL,))]}}
     yield Guess({key: value for key, value in told.items() if value}, layout, found, notes)
+
+
+def is_sealed(place: Place) -> bool:
+    """True if the newest run of a place has the seal of Snowplow's transformer, so that its files are no enriched events."""
+    runs = [name for name in place.entries.folders if nearest(name)]
+    return bool(runs) and any(name == SEAL for name, _ in place.inside(max(runs)).entries.files)
 
 
 def hints(place: Place, parse: Callable[[str], DirectoryName | None]) -> Iterator[str]:

@@ -350,9 +350,10 @@ class SnowplowEnriched(Source):
     @classmethod
     def guesses(cls, place: Place, schemas: Sequence[str] = ()) -> Iterator[Guess]:
         """Recognizes directories that are named as runs, or files of events that are placed by time."""
-        from manifest_platform.sources.snowplow.recognition import guesses
+        from manifest_platform.sources.snowplow.recognition import guesses, is_sealed
 
-        yield from guesses(place, schemas, parse_run_name)
+        if not is_sealed(place):
+            yield from guesses(place, schemas, parse_run_name)
 
     @classmethod
     def hints(cls, place: Place) -> Iterator[str]:

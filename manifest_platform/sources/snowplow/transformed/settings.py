@@ -1,0 +1,32 @@
+"""The settings of a dataset of runs that Snowplow's transformer has shredded."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pydantic import Field, field_validator
+
+from manifest_platform.sources.snowplow.recognition import SEAL
+from manifest_platform.sources.snowplow.settings import RUNS, SnowplowLandingSettings, SnowplowSettings
+
+
+class TransformedLandingSettings(SnowplowLandingSettings):
+    """The output root of the transformer: runs, each complete when it has its seal."""
+
+    marker: str = Field(SEAL, min_length=1, pattern=r"^[^/]+$", description="the name of the file that the writer writes last")
+
+    @field_validator("layout")
+    @classmethod
+    def _has_runs(cls, layout: str) -> str:
+        if layout != RUNS:
+            raise ValueError(f"the transformer writes runs; allowed: {RUNS}")
+        return layout
+
+
+class TransformedSettings(SnowplowSettings):
+    """A dataset of runs that Snowplow's transformer has shredded, as TSV or as wide rows in Parquet."""
+
+    source: Literal["snowplow_transformed"] = Field(  # ty: ignore[incompatible-attribute-override]
+        "snowplow_transformed", description="runs that Snowplow's transformer has shredded"
+    )
+    landing: TransformedLandingSettings = Field(description="where the transformer writes its runs")
