@@ -59,12 +59,16 @@ class EntityTable:
     columns: tuple[EntityColumn, ...]
 
 
-def entity_columns(schemas: Sequence[tuple[str, Any]], name: str, most: int = MOST_COLUMNS) -> tuple[EntityColumn, ...]:
+def entity_columns(
+    schemas: Sequence[tuple[str, Any]], name: str, most: int = MOST_COLUMNS, dotted: bool = False
+) -> tuple[EntityColumn, ...]:
     """Returns the columns of a model from all its versions: (version, JSON Schema) pairs, oldest first.
 
     A column gets a trailing underscore if its name is taken by the hierarchy or by another property (`fooBar`, `foo_bar`). All
-    columns are nullable. `name`: the model's name, for messages. Raises SchemaError if two versions give a column types that no
-    common type holds without loss, if a version is not a JSON object, or if there are more than `most` columns.
+    columns are nullable. `name`: the model's name, for messages. `dotted`: dots join the names of nested properties.
+
+    Raises SchemaError if two versions give a column types that no common type holds without loss, if a version is not a JSON
+    object, or if there are more than `most` columns.
     """
     types: dict[_Path, tuple[str, str]] = {}  # path -> type, version that set it
     inner: dict[_Path, _Path] = {}  # path of an object -> a column in it
@@ -84,7 +88,7 @@ def entity_columns(schemas: Sequence[tuple[str, Any]], name: str, most: int = MO
     taken = {column.name for column in HIERARCHY}
     columns = []
     for path, (type_, _) in types.items():
-        column_name = _column_name(path)
+        column_name = dotted_name(path) if dotted else _column_name(path)
         while column_name in taken:
             column_name += "_"
         taken.add(column_name)
@@ -94,6 +98,11 @@ def entity_columns(schemas: Sequence[tuple[str, Any]], name: str, most: int = MO
 
 def _column_name(path: tuple[str, ...]) -> str:
     return "_".join(snake_case(part) for part in path)
+
+
+def dotted_name(path: tuple[str, ...]) -> str:
+    """Returns a column's name as in the tables that Snowplow publishes. A dot leads into an object, or is a property's own."""
+    return ".".join(snake_case(word) for part in path for word in part.split("."))
 
 
 def _add(types: dict[_Path, tuple[str, str]], inner: dict[_Path, _Path], leaf: _Leaf, version: str, name: str) -> None:

@@ -31,12 +31,14 @@ class Resolver:
         registries: Sequence[str | Place],
         limits: RegistryLimits | None = None,
         tables: Mapping[str, str] | None = None,
+        dotted: bool = False,
     ):
         """Opens the registries.
 
         `registries`: folders, s3:// prefixes and http(s):// URLs, by priority. `limits`: the limits of answers over HTTP.
-        `tables`: table names by family, where they differ from the default.
+        `tables`: table names by family, where they differ from the default. `dotted`: dots join the names of nested properties.
         """
+        self._dotted = dotted
         self._tables = dict(tables or {})
         places = [one if isinstance(one, Place) else Place(one) for one in registries]
         self.limits = limits or RegistryLimits()
@@ -113,7 +115,7 @@ class Resolver:
     def table_of(self, key: SchemaKey, versions: Sequence[SchemaKey]) -> EntityTable:
         """Returns the table that some versions of the key's model make. Raises SchemaError if they contradict each other."""
         columns = entity_columns(
-            [(version.version, self.schema(version)) for version in versions], key.family, self.limits.columns
+            [(version.version, self.schema(version)) for version in versions], key.family, self.limits.columns, self._dotted
         )
         all_columns: tuple[Column, ...] = (*HIERARCHY, *(column.column for column in columns))
         said = {one.column.name: one.description for one in columns if one.description}

@@ -1,0 +1,110 @@
+"""Writes the facts that tests compare our tables with: the names and types of columns in tables that Snowplow publishes.
+
+    scripts/published_tables.py IGLU_CENTRAL RDB_LOADER
+
+Both are git repositories. Iglu Central publishes a table for many of its schemas, in `sql/`. RDB Loader 5.6.3 creates the table
+of events on Redshift and on Snowflake. Both are under the Apache License 2.0. Only facts are taken: names, types, and the
+path of properties that each column comes from.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from manifest_platform.sources.snowplow.schemas.columns import HIERARCHY
+
+HOME = Path(__file__).parents[1] / "manifest_platform_tests/sources/snowplow/published_tables.json"
+RELEASE = "5.6.3"
+_REDSHIFT = "modules/redshift-loader/src/main/scala/com/snowplowanalytics/snowplow/loader/redshift"
+EVENTS = {
+    "redshift": f"{_REDSHIFT}/RedshiftEventsTable.scala",
+    "snowflake": "modules/snowflake-loader/src/main/resources/atomic-def.sql",
+}
+_HIERARCHY = frozenset(column.name for column in HIERARCHY)
+_TABLE = re.compile(r"CREATE TABLE (?:IF NOT EXISTS )?(\S+)\s*\((.*?)\n\s*\)", re.S | re.I)
+_COLUMN = re.compile(
+    r"""\s*,?\s*(?:"([^"]+)"|([a-z_0-9.]+))\s+
+    ((?:character\ varying|double\ precision|timestamp_ntz|[A-Za-z]+)\s*(?:\([\d, ]+\))?)""",
+    re.I | re.X,
+)
+_NO_COLUMN = ("FOREIGN", "PRIMARY", "CONSTRAINT")
+
+
+def main(iglu_central: str, rdb_loader: str) -> None:
+    """Reads both repositories, and writes the facts, a table a line."""
+    tables = dict(sorted(dict(_tables(iglu_central)).items()))
+    events = {engine: _columns(_git(rdb_loader, f"show {RELEASE}:{path}")) for engine, path in EVENTS.items()}
+    facts = {
+        "source": f"github.com/snowplow/iglu-central, sql/ and schemas/, at {_git(iglu_central, 'rev-parse HEAD').strip()};"
+        f" events: github.com/snowplow/snowplow-rdb-loader {RELEASE}",
+        "licence": "Apache-2.0",
+        "meaning": "table -> family and its columns: name, type, path of properties (absent if no schema has it)",
+    }
+    lines = [f"{json.dumps(name)}: {json.dumps(value)}" for name, value in facts.items()]
+    for name, found in (("events", events), ("tables", tables)):
+        rows = ",\n".join(f"  {json.dumps(key)}: {json.dumps(value)}" for key, value in found.items())
+        lines.append(f"{json.dumps(name)}: {{\n{rows}\n}}")
+    HOME.write_text("{\n" + ",\n".join(lines) + "\n}\n")
+
+
+def _tables(repository: str) -> Iterator[tuple[str, dict[str, Any]]]:
+    families: dict[str, list[str]] = {}
+    for path in _git(repository, "ls-tree -r --name-only HEAD schemas").split():
+        vendor, schema, _, version = path.removeprefix("schemas/").split("/")
+        families.setdefault(_alike(f"{vendor}_{schema}_{version.partition('-')[0]}"), []).append(path)
+    for path in _git(repository, "ls-tree -r --name-only HEAD sql").split():
+        vendor, _, file = path.removeprefix("sql/").rpartition("/")
+        for name, body in [] if file.startswith("migrate") else _TABLE.findall(_git(repository, f"show HEAD:{path}")):
+            versions = families.get(_alike(name.removeprefix("atomic."))) or families[_alike(f"{vendor}_{file[:-4]}")]
+            paths = _paths(repository, versions)
+            columns = [
+                (column, type_) for column, type_ in _columns(f"CREATE TABLE x (\n{body}\n)") if column not in _HIERARCHY
+            ]
+            entry = [[column, type_, *paths.get(_alike(column), [])] for column, type_ in columns]
+            folder, _, version = versions[0].removeprefix("schemas/").rpartition("/")
+            family = f"{folder}/{version.partition('-')[0]}"
+            yield name.removeprefix("atomic."), {"family": f"iglu:{family}", "columns": entry}
+
+
+def _alike(name: str) -> str:
+    return re.sub("[^a-z0-9]", "", name.lower())
+
+
+def _columns(text: str) -> list[list[str]]:
+    found = []
+    for _, body in _TABLE.findall(text.replace("|", "")):
+        for line in body.splitlines():
+            column = _COLUMN.match(line)
+            if column and (column[1] or column[2]).upper() not in _NO_COLUMN:
+                found.append([column[1] or column[2], re.sub(r"\s+", "", column[3]).upper().replace("DOUBLEP", "DOUBLE P")])
+    return found
+
+
+def _paths(repository: str, versions: list[str]) -> dict[str, list[list[str]]]:
+    """Returns the paths of the properties of a model, by their letters and digits: our rule of names is compared with them."""
+    found: dict[str, list[list[str]]] = {}
+
+    def add(schema: Any, path: list[str]) -> None:
+        for name, value in (schema.get("properties") or {}).items():
+            here = [*path, name]
+            found[_alike("".join(here))] = [here]
+            if isinstance(value, dict):
+                add(value, here)
+
+    for path in versions:
+        add(json.loads(_git(repository, f"show HEAD:{path}")), [])
+    return found
+
+
+def _git(repository: str, command: str) -> str:
+    return subprocess.run(["git", "-C", repository, *command.split()], check=True, capture_output=True, text=True).stdout
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])
