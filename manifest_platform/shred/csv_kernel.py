@@ -35,6 +35,7 @@ from manifest_platform.shred.rows import (
     Reason,
     add_reason,
     arrow_schema,
+    as_text,
     bad_table,
     cast_each,
     check_years,
@@ -188,7 +189,7 @@ class CsvFile:
             )
             for place in sorted({*unreadable, *misfits}):
                 message = _NO_TEXT if place in unreadable else _MESSAGES[column.type.partition("(")[0]].format(column.type)
-                value = _readable(values[place].as_py())[:LONGEST_QUOTE]
+                value = as_text(values[place].as_py())[:LONGEST_QUOTE]
                 reason = {"type": "field", "field": column.name, "value": value, "message": message}
                 add_reason(reasons.setdefault(place, []), reason)
             if column.name in key and values.null_count:
@@ -301,12 +302,8 @@ def _end_of_record(data: bytes) -> int | None:
 def _raw(batch: pa.RecordBatch, place: int) -> str:
     """Formats a record as CSV, with quotes if needed."""
     out = io.StringIO(newline="")
-    csv.writer(out, lineterminator="").writerow(_readable(column[place].as_py() or b"") for column in batch.columns)
+    csv.writer(out, lineterminator="").writerow(as_text(column[place].as_py() or b"") for column in batch.columns)
     return out.getvalue()
-
-
-def _readable(value: bytes) -> str:
-    return value.decode("utf-8", "replace").replace("\0", "\ufffd")
 
 
 def _utf8(values: pa.Array) -> pa.Array:

@@ -5,7 +5,8 @@ Belongs here: what every shredder needs. Each shredder decides which text is a v
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+import base64
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -79,8 +80,14 @@ BAD = Table(
         Column("line", "bigint", nullable=False),
         Column("reasons", "json", nullable=False),
         Column("raw", "string", nullable=False),
+        Column("byte_offset", "bigint"),
+        Column("byte_length", "bigint"),
+        Column("raw_base64", "string"),
     ),
 )
+"""The table of bad rows. `raw` is the line as text for people. The last three columns keep the line exactly: its place in the
+file's (decompressed) text, its length without its line end, and its bytes in base64 where `raw` differs from them. They are
+null where a shredder sees values and not the file's bytes, and older releases lack them."""
 
 LONGEST_QUOTE = 1000  # characters of a value quoted in a reason; the raw line has the whole value
 _LONGEST_REASON = 300  # characters of an example's reason in a message
@@ -88,11 +95,46 @@ _LONGEST_REASON = 300  # characters of an example's reason in a message
 
 @dataclass(frozen=True)
 class BadRow:
-    """A bad row: the number of its line in the file, the reasons, and its text."""
+    """A bad row: the number of its line in the file, the reasons, and its text.
+
+    `data`: the bytes of the line as they are in the file, or the beginning of a line that is too long. `offset`: the place of
+    the line in the file. `length`: the number of bytes in the whole line. Each is None if unknown.
+    """
 
     line: int
     reasons: list[Reason]
     raw: str
+    data: bytes | None = None
+    offset: int | None = None
+    length: int | None = None
+
+    @classmethod
+    def of_bytes(cls, line: int, reasons: list[Reason], data: bytes, offset: int | None = None) -> BadRow:
+        """A bad row of a whole line, given its bytes without the line end."""
+        return cls(line, reasons, as_text(data), data, offset, len(data))
+
+    @property
+    def base64(self) -> str | None:
+        """The bytes in base64; None if they are those of `raw`, or unknown."""
+        is_exact = self.data is None or self.raw.encode() == self.data
+        return None if is_exact or self.data is None else base64.b64encode(self.data).decode()
+
+
+def as_text(data: bytes) -> str:
+    """Bytes as text for people: U+FFFD for each NUL, which warehouses cannot store, and for bytes that are not UTF-8."""
+    return data.decode("utf-8", "replace").replace("\0", "\ufffd")
+
+
+def kept_bytes(row: Mapping[str, Any]) -> bytes | None:
+    """The exact bytes of the line of a row of `bad`, without its line end; None if the row does not have all of them.
+
+    A row lacks them if its line was too long, or if the shredder or an older release kept no more than an altered text.
+    """
+    encoded, length = row.get("raw_base64"), row.get("byte_length")
+    if length is None:
+        return None if "\ufffd" in row["raw"] else row["raw"].encode()
+    data = base64.b64decode(encoded) if encoded is not None else row["raw"].encode()
+    return data if len(data) == length else None
 
 
 def add_reason(reasons: list[Reason], reason: Reason) -> None:
@@ -117,6 +159,9 @@ def bad_table(file: str, rows: Iterable[BadRow]) -> pa.Table:
         [row.line for row in rows],
         [orjson.dumps(row.reasons).decode() for row in rows],
         [row.raw for row in rows],
+        [row.offset for row in rows],
+        [row.length for row in rows],
+        [row.base64 for row in rows],
     ]
     arrays = [pa.array(values, field.type) for values, field in zip(columns, schema, strict=True)]
     return pa.Table.from_arrays(arrays, schema=schema)

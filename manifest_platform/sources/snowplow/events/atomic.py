@@ -24,6 +24,7 @@ from manifest_platform.shred.rows import (
     LONGEST_QUOTE,
     Reason,
     add_reason,
+    as_text,
     cast_each,
     check_years,
     is_full,
@@ -221,7 +222,8 @@ class Lines:
     """Lines cut into fields.
 
     A row is a line with the right number of fields. `line`: for each row, the 0-based number of its line. `reasons`: by line,
-    what is wrong with it. `starts`, `ends`: the byte positions of each row's fields in `data`.
+    what is wrong with it. `starts`, `ends`: the byte positions of each row's fields in `data`. `source`: the bytes as they
+    came; in `data`, all line ends are LF and all bytes are text.
     """
 
     data: bytes
@@ -230,16 +232,22 @@ class Lines:
     ends: np.ndarray
     line_ends: np.ndarray
     reasons: dict[int, list[Reason]] = field(default_factory=dict)
+    source: bytes = b""
 
     @property
     def count(self) -> int:
         """The number of lines."""
         return len(self.line_ends)
 
-    def raw(self, line: int) -> str:
-        """Returns the text of a line without its line end."""
-        start = int(self.line_ends[line - 1]) + 1 if line else 0
-        return self.data[start : int(self.line_ends[line])].decode()
+    def exact(self) -> dict[int, tuple[bytes, int]]:
+        """Returns the bytes of each line that has reasons, as they came, without the line end; and their place in `source`."""
+        ends = np.flatnonzero(np.frombuffer(self.source, np.uint8) == _NEWLINE)
+        found = {}
+        for line in self.reasons:
+            start = int(ends[line - 1]) + 1 if line else 0
+            end = int(ends[line]) if line < len(ends) else len(self.source)
+            found[line] = self.source[start:end].removesuffix(b"\r"), start
+        return found
 
     def cells(self, position: int) -> list[bytes | None]:
         """Returns the bytes of one field in every row, None for an empty field."""
@@ -262,6 +270,7 @@ def cut(data: bytes) -> Lines:
     Lines end in LF or CRLF; the last may lack its end. NUL, which warehouses cannot store in text, and bytes that are not valid
     UTF-8 become U+FFFD and a reason.
     """
+    source = data
     if b"\r\n" in data:
         data = data.replace(b"\r\n", b"\n")
     if data and not data.endswith(b"\n"):
@@ -278,7 +287,7 @@ def cut(data: bytes) -> Lines:
     of_row = np.repeat(fits, counts)
     shape = (-1, len(FIELDS))
     lines = Lines(
-        data, np.flatnonzero(fits), starts[of_row].reshape(shape), ends[of_row].reshape(shape), ends[last], unreadable
+        data, np.flatnonzero(fits), starts[of_row].reshape(shape), ends[of_row].reshape(shape), ends[last], unreadable, source
     )
     for line in np.flatnonzero(~fits).tolist():
         lines.reasons[line] = [_wrong_count(int(counts[line]))]
@@ -350,21 +359,17 @@ def _readable(data: bytes, reasons: dict[int, list[Reason]]) -> bytes:
                 problems.append("contains NUL, which warehouses cannot store in text")
             if not problems:
                 continue
-            fields[position] = _replaced(value).encode()
+            fields[position] = as_text(value).encode()
             if len(fields) == len(FIELDS):
                 reason = {
                     "type": "field",
                     "field": FIELDS[position].name,
-                    "value": _replaced(value)[:LONGEST_QUOTE],
+                    "value": as_text(value)[:LONGEST_QUOTE],
                     "message": " and ".join(problems),
                 }
                 add_reason(reasons.setdefault(number, []), reason)
         lines[number] = b"\t".join(fields)
     return b"\n".join(lines)
-
-
-def _replaced(value: bytes) -> str:
-    return value.decode("utf-8", "replace").replace("\0", "\ufffd")
 
 
 def _wrong_count(fields: int) -> Reason:

@@ -31,7 +31,7 @@ from manifest_platform.shred.batch import (
 )
 from manifest_platform.shred.limits import UNMEASURED, InputLimits
 from manifest_platform.shred.lines import Piece, TooLong, chunks, newlines_before, plan
-from manifest_platform.shred.rows import BAD, BadRow, arrow_schema, bad_table
+from manifest_platform.shred.rows import BAD, BadRow, arrow_schema, as_text, bad_table
 from manifest_platform.sources.snowplow.events.atomic import EVENTS, SHORTEST_GOOD_LINE, Lines, cut, event_columns
 from manifest_platform.sources.snowplow.events.entities import Budget, entity_tables
 from manifest_platform.sources.snowplow.rules import Rules
@@ -140,12 +140,19 @@ def shred_piece(
         else:
             size, shredded = len(data), shred(data, piece.uri, lines + 1)
         lines += shredded.lines
-        if shredded.bad.num_rows and start:
-            before = newlines_before(piece, start) if before is None else before
-            numbers = pa.array(shredded.bad["line"].to_numpy() + before)
-            bad = shredded.bad.set_column(1, shredded.bad.schema.field(1), numbers)
-            shredded = replace(shredded, bad=bad)
+        if shredded.bad.num_rows:
+            if start:
+                before = newlines_before(piece, start) if before is None else before
+            shredded = replace(shredded, bad=_moved(shredded.bad, line=before or 0, byte_offset=offset))
         yield size, shredded
+
+
+def _moved(bad: pa.Table, **by: int) -> pa.Table:
+    """Returns bad rows with numbers added to columns, because a chunk does not know what comes before it in its file."""
+    for name, more in by.items():
+        place = bad.schema.get_field_index(name)
+        bad = bad.set_column(place, bad.schema.field(place), pa.array(bad[name].to_numpy() + more)) if more else bad
+    return bad
 
 
 def _too_long(line: TooLong, file: str, offset: int, number: int, limits: InputLimits) -> ShreddedEvents:
@@ -154,8 +161,9 @@ def _too_long(line: TooLong, file: str, offset: int, number: int, limits: InputL
         f"the line begins at byte {offset:,} of the file's text and has {line.bytes:,} bytes; shred.limits.line_kib allows"
         f" {limits.line >> 10:,} KiB, and its first {len(line.head):,} bytes are kept"
     )
-    raw = f"{line.head.decode('utf-8', 'replace').replace(chr(0), chr(0xFFFD))}… (cut off here)"
-    return ShreddedEvents({}, {}, bad_table(file, [BadRow(number, [{"type": "too_long", "message": message}], raw)]), 1, 0)
+    raw = f"{as_text(line.head)}… (cut off here)"
+    row = BadRow(number, [{"type": "too_long", "message": message}], raw, line.head, 0, line.bytes)
+    return ShreddedEvents({}, {}, bad_table(file, [row]), 1, 0)
 
 
 def _by_date(name: str, table: pa.Table) -> Iterator[Dated]:
@@ -248,8 +256,13 @@ def _types(definition: Table, rows: pa.Table) -> dict[str, int]:
 
 
 def _bad(lines: Lines, file: str, first_line: int) -> pa.Table:
-    rows = (BadRow(first_line + number, reasons, lines.raw(number)) for number, reasons in sorted(lines.reasons.items()))
-    return bad_table(file, rows)
+    if not lines.reasons:
+        return bad_table(file, ())
+    exact = lines.exact()
+    return bad_table(
+        file,
+        (BadRow.of_bytes(first_line + number, reasons, *exact[number]) for number, reasons in sorted(lines.reasons.items())),
+    )
 
 
 @contextlib.contextmanager
