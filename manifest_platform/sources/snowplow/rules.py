@@ -9,12 +9,20 @@ Validation = Literal["full", "types", "off"]
 """The check of entities: against their JSON Schemas, only against the types of their columns, or not at all."""
 
 
+Names = Literal["underscored", "dotted"]
+"""The word between the names of nested properties in a column's name: an underscore, or a dot."""
+Rows = Literal["tables", "events", "lake"]
+"""The layout of rows: a table for each model of entities, or one row an event with entities as JSON, or as nested values."""
+
+
 @dataclass(frozen=True)
 class Rules:
     """The rules of shredding events.
 
     `validate`: `full`, entities must be valid by their JSON Schemas; `types`, their values must fit the columns; `off`, a value
-    that does not fit its column is left out.
+    that does not fit its column is left out. `names`: how columns of nested properties are named. `rows`: the layout.
     """
 
     validate: Validation = "full"
+    names: Names = "underscored"
+    rows: Rows = "tables"

@@ -65,19 +65,21 @@ _ARRAYS = frozenset((list, _NULL))
 
 @dataclass
 class _Bucket:
-    """The entities of one model: the row, the version and the data of each."""
+    """The entities of one model: the row, the version, the data and the cell of each."""
 
     key: SchemaKey
     table: EntityTable
     rows: list[int] = field(default_factory=list)
     versions: list[str] = field(default_factory=list)
     data: list[Any] = field(default_factory=list)
+    cells: list[str] = field(default_factory=list)
 
-    def add(self, row: int, version: str, data: Any) -> None:
-        """Adds an entity of a row."""
+    def add(self, row: int, version: str, data: Any, cell: str) -> None:
+        """Adds an entity of a row, from a cell."""
         self.rows.append(row)
         self.versions.append(version)
         self.data.append(data)
+        self.cells.append(cell)
 
     def sort(self) -> None:
         """Sorts the entities by their rows."""
@@ -85,6 +87,7 @@ class _Bucket:
         self.rows = [self.rows[place] for place in order]
         self.versions = [self.versions[place] for place in order]
         self.data = [self.data[place] for place in order]
+        self.cells = [self.cells[place] for place in order]
 
 
 class Budget:
@@ -117,11 +120,16 @@ class Budget:
 
 @dataclass(frozen=True)
 class Entities:
-    """The entities of one model: its definition, its table, and the row number of the event of each entity."""
+    """The entities of one model: its definition, its table, and the row number of the event of each entity.
+
+    `data`, `cells`: the data of each as it was parsed, and the name of the cell that it is from.
+    """
 
     definition: EntityTable
     table: pa.Table
     rows: np.ndarray
+    data: list[Any]
+    cells: list[str]
 
 
 class _Misfit(ValueError):
@@ -138,7 +146,8 @@ def entity_tables(lines: Lines, events: pa.Table, resolver: Resolver, budget: Bu
     for bucket in _gather(lines, resolver, budget):
         columns = _hierarchy(bucket, events) + _typed(bucket, lines, nul, rules)
         names = [column.name for column in bucket.table.table.columns]
-        yield Entities(bucket.table, pa.Table.from_arrays(columns, names=names), np.array(bucket.rows, np.int64))
+        table = pa.Table.from_arrays(columns, names=names)
+        yield Entities(bucket.table, table, np.array(bucket.rows, np.int64), bucket.data, bucket.cells)
 
 
 def _gather(lines: Lines, resolver: Resolver, budget: Budget) -> list[_Bucket]:
@@ -196,6 +205,7 @@ def _gather(lines: Lines, resolver: Resolver, budget: Budget) -> list[_Bucket]:
                     bucket.rows.append(row)
                     bucket.versions.append(version)
                     bucket.data.append(data)
+                    bucket.cells.append(name)
                 elif found is None:
                     doubts[schema].append((row, name))
                 else:
@@ -240,7 +250,7 @@ def _ask_for_the_most_named(
                 continue
         for row, name, data in waiting[schema]:
             if isinstance(found, tuple):
-                found[0].add(row, found[1], data)
+                found[0].add(row, found[1], data, name)
             else:
                 lines.add(row, {**found, "field": name})
     for bucket in buckets.values():
