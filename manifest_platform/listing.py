@@ -131,12 +131,34 @@ class ShreddedType:
 
 
 @dataclass(frozen=True)
+class Duplicates:
+    """Numbers of lines that repeat a line of the same directory.
+
+    `natural`: lines left out, because another line is the same event. `synthetic`: events of different lines that had the same
+    id, each kept under a new id; these are also counted as good.
+    """
+
+    natural: int = 0
+    synthetic: int = 0
+
+    def __bool__(self) -> bool:
+        return bool(self.natural or self.synthetic)
+
+    def __add__(self, other: Duplicates) -> Duplicates:
+        return Duplicates(self.natural + other.natural, self.synthetic + other.synthetic)
+
+
+NO_DUPLICATES = Duplicates()
+
+
+@dataclass(frozen=True)
 class Listing:
     """Everything that an attempt to shred a directory wrote.
 
-    `lines`: the lines read (for CSV, the records). `good`, `bad`: the events in them, so that lines = good + bad. `tables`: all
-    tables in `objects`, including `bad`, and tables of which only the columns are known. `types`: types of the rows without bad
-    rows and deletions; empty in listings of older releases.
+    `lines`: the lines read (for CSV, the records). `good`, `bad`: the events in them, so that
+    lines = good + bad + duplicates.natural. `tables`: all tables in `objects`, including `bad`, and tables of which only the
+    columns are known. `types`: types of the rows without bad rows and deletions; empty in listings of older releases.
+    `duplicates`: zero in listings of older releases, which looked for none.
 
     In JSON, column descriptions are stored beside the tables, and only those that exist. A reader ignores unknown keys of the
     listing, which a newer release may write. It refuses unknown keys of a table or column, because they may affect the rows.
@@ -151,6 +173,7 @@ class Listing:
     objects: tuple[ShreddedObject, ...]
     retired: tuple[Retired, ...] = ()
     types: tuple[ShreddedType, ...] = ()
+    duplicates: Duplicates = NO_DUPLICATES
 
     def rows(self, table: str) -> int:
         """Number of rows in the objects of a table."""
@@ -191,5 +214,6 @@ class Listing:
             "objects": tuple(ShreddedObject(**found) for found in data["objects"]),
             "retired": tuple(Retired(**found) for found in data.get("retired", ())),
             "types": tuple(ShreddedType(**found) for found in data.get("types", ())),
+            "duplicates": Duplicates(**data.get("duplicates", {})),
         }
         return cls(**fields)

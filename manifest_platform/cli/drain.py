@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import closing
+from dataclasses import asdict
 from typing import Annotated, Any
 
 import typer
@@ -20,6 +21,7 @@ from manifest_platform.config.config import ConfigError
 from manifest_platform.config.present import problems
 from manifest_platform.manifest import Idle, ItemKey
 from manifest_platform.manifest.records import FIRST_TARGET
+from manifest_platform.operations.bad_rows import clause_of
 from manifest_platform.pipeline import (
     Budget,
     DrainReport,
@@ -147,7 +149,8 @@ def event_document(event: Event) -> dict[str, Any]:
         return {"event": "shred_started", "items": event.items, "bytes": event.bytes}
     if isinstance(event, Shredded):
         listing = event.listing
-        counts = {"lines": listing.lines, "good": listing.good, "bad": listing.bad, "bytes": listing.bytes}
+        counts: dict[str, Any] = {"lines": listing.lines, "good": listing.good, "bad": listing.bad, "bytes": listing.bytes}
+        counts |= {"duplicates": asdict(listing.duplicates)} if listing.duplicates else {}
         return {"event": "shredded", "item": event.key.name, **counts, "seconds": event.seconds, "batch": event.batch}
     if isinstance(event, ItemFailed):
         failure = {"kind": event.failure.kind, "message": event.failure.message}
@@ -174,6 +177,7 @@ def progress(event: Event, words: Words, several: bool = False) -> str:
     if isinstance(event, Shredded):
         listing = event.listing
         counts = f"{listing.good:>7,} {words.rows}  {listing.bad:>5,} bad  {size_of(listing.bytes):>9}"
+        counts += clause_of(asdict(listing.duplicates))
         return f"· {event.key.name}  shredded  {counts}"
     if isinstance(event, ItemFailed):
         text = f"{event.key.name}  {event.application} failed ({event.failure.kind}): {event.failure.message}"

@@ -12,6 +12,7 @@ from manifest_platform.cli.context import item_key, open_pipeline
 from manifest_platform.cli.exits import Exit
 from manifest_platform.cli.output import aligned, print_json, say, warn, wrapped
 from manifest_platform.manifest import Application, Item, Record, State
+from manifest_platform.operations.bad_rows import clause_of
 from manifest_platform.operations.search import Run, of_run, search_run, short_run
 from manifest_platform.pipeline import LOAD, SHRED
 from manifest_platform.quantities import size_of
@@ -113,7 +114,9 @@ def _output_note(record: Record, words: Words) -> str:
     """Returns the payload of a `Processed` as text. Unknown fields, of programs of users, are ignored."""
     data, application = record.data, record.application.key
     if application == SHRED and "lines" in data:
-        counts = f"{data['lines']:,} lines: {data['good']:,} {words.rows}, {data['bad']:,} bad"
+        counts = (
+            f"{data['lines']:,} lines: {data['good']:,} {words.rows}, {data['bad']:,} bad{clause_of(data.get('duplicates'))}"
+        )
         return f"{counts}; {size_of(data['bytes'])} of Parquet"
     rows, size, prefix = data.get("rows"), data.get("bytes"), data.get("prefix")
     count = sum(rows.values()) if Application.parse(application).name == LOAD and isinstance(rows, dict) else rows

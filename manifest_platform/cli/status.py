@@ -15,6 +15,7 @@ from manifest_platform.cli.exits import Exit
 from manifest_platform.cli.output import print_json, print_lines, say, some, wrapped
 from manifest_platform.cli.remedies import Typed, document, typed
 from manifest_platform.manifest import Application
+from manifest_platform.operations.bad_rows import clause_of
 from manifest_platform.operations.landing import Landing, told
 from manifest_platform.operations.landing import look as look_at
 from manifest_platform.operations.standing import Answer, Outlook, StepStatus, done_last, outlook, over_chain, step_status
@@ -167,6 +168,8 @@ def print_status(status: StepStatus, as_typed: Typed, same_reason: bool = False)
             f"{bad.bad:,} of {bad.lines:,} lines of the newest {bad.items:,} items; most in {worst.name}: {worst.bad:,} of"
             f" {worst.lines:,} ({worst.share:.1%})"
         )
+    if (bad := status.bad_rows) and (duplicates := clause_of(bad.duplicates)):
+        lines["duplicates"] = f"{duplicates.removeprefix(', ')} in the newest {bad.items:,} items"
     if status.told:
         more = status.told.count - len(status.told.newest)
         notes = [f"{one.item}: {one.line}" for one in status.told.newest]

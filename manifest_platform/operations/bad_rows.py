@@ -5,8 +5,9 @@ Belongs here: the counts for people. The decision that an item has too many bad 
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
 
 from manifest_platform.manifest import ItemKey, Record
 from manifest_platform.pipeline import SHRED
@@ -31,12 +32,16 @@ class BadItem:
 
 @dataclass(frozen=True)
 class BadRows:
-    """Bad rows of the `items` most recently shredded items. `found`: the items that have any, largest share first."""
+    """Bad rows of the `items` most recently shredded items. `found`: the items that have any, largest share first.
+
+    `duplicates`: the duplicates in these items, by kind.
+    """
 
     items: int
     lines: int
     bad: int
     found: tuple[BadItem, ...]
+    duplicates: Mapping[str, int] = field(default_factory=dict)
 
     def above(self, share: float) -> tuple[BadItem, ...]:
         """Returns the items whose share of bad rows is larger than `share`."""
@@ -46,11 +51,21 @@ class BadRows:
 def bad_rows(feed: str, records: Iterable[Record]) -> BadRows:
     """Counts the bad rows of a feed's newest items. `records`: their records, newest first."""
     newest: dict[str, BadItem] = {}
+    duplicates: Counter[str] = Counter()
     for record in records:
         counts = record.data
         if record.application.name == SHRED and "lines" in counts:
             name = ItemKey(feed, "-", record.item).name
-            newest.setdefault(record.item, BadItem(name, counts.get("bad", 0), counts["lines"]))
+            if record.item not in newest:
+                newest[record.item] = BadItem(name, counts.get("bad", 0), counts["lines"])
+                duplicates.update(counts.get("duplicates", {}))
     found = sorted((item for item in newest.values() if item.bad), key=lambda item: item.share, reverse=True)
     lines, bad = (sum(getattr(item, name) for item in newest.values()) for name in ("lines", "bad"))
-    return BadRows(len(newest), lines, bad, tuple(found))
+    return BadRows(len(newest), lines, bad, tuple(found), dict(duplicates))
+
+
+def clause_of(duplicates: Mapping[str, int] | None) -> str:
+    """Returns the numbers of duplicates by kind as a clause, as `, 3 natural duplicates`; empty without any."""
+    kinds = [f"{count:,} {kind}" for kind, count in (duplicates or {}).items() if count]
+    several = sum((duplicates or {}).values()) > 1
+    return f", {' and '.join(kinds)} duplicate{'s' if several else ''}" if kinds else ""

@@ -14,6 +14,7 @@ from manifest_platform.manifest import Blocked, Item, ItemKey, LeaseState, Manif
 from manifest_platform.manifest.dataset import PASSED, Judgement, judge, position_name
 from manifest_platform.manifest.item import ITEMS
 from manifest_platform.manifest.transitions import BEHIND_THE_WATERMARK
+from manifest_platform.operations.bad_rows import clause_of
 from manifest_platform.operations.standing import helping, working
 from manifest_platform.operations.told import some_of
 from manifest_platform.pipeline.chain import Broken
@@ -284,9 +285,10 @@ class _Words:
 
 
 def _bad(record: Record) -> str:
-    """Returns the count of an item's bad lines as a clause; empty if it has none."""
+    """Returns the counts of an item's bad lines and of its duplicates as clauses; empty if it has none."""
     bad, lines = record.data.get("bad"), record.data.get("lines")
-    return f", and set {bad:,} of its {lines:,} lines ({bad / lines:.1%}) aside as bad" if bad and lines else ""
+    said = f", and set {bad:,} of its {lines:,} lines ({bad / lines:.1%}) aside as bad" if bad and lines else ""
+    return said + clause_of(record.data.get("duplicates"))
 
 
 def _holder(lease: LeaseState) -> str:

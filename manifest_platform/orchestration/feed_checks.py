@@ -386,7 +386,8 @@ def _rows_accounted_for(pipeline: Pipeline, feed: str, newest: int) -> dg.AssetC
         if record is None:
             continue
         items, lines = items + 1, lines + record.data["lines"]
-        if record.data["lines"] != record.data["good"] + record.data["bad"]:
+        left_out = record.data.get("duplicates", {}).get("natural", 0)
+        if record.data["lines"] != record.data["good"] + record.data["bad"] + left_out:
             wrong.append(item.key.name)
     return check_result(passed=not wrong, metadata={"runs": items, "lines": lines, "wrong": ", ".join(sorted(wrong))})
 

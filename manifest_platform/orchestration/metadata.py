@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from dataclasses import asdict
 
 import dagster as dg
 
@@ -34,6 +35,7 @@ def shredded_event(names: Names, event: Shredded) -> dg.AssetMaterialization:
         "lines": listing.lines,
         "good": listing.good,
         "bad": listing.bad,
+        **_duplicates(asdict(listing.duplicates)),
         "bytes_read": event.bytes_in,
         "bytes_written": listing.bytes,
         "objects": len(listing.objects),
@@ -43,6 +45,11 @@ def shredded_event(names: Names, event: Shredded) -> dg.AssetMaterialization:
     return materialization(names.shredded(event.key.feed), partition=event.key.name, metadata=metadata, version=listing.attempt)
 
 
+def _duplicates(counts: Mapping[str, int]) -> dict[str, int]:
+    """Returns the numbers of duplicates by kind, without zeros, which every source without duplicates would show."""
+    return {f"{kind}_duplicates": count for kind, count in counts.items() if count}
+
+
 def shredded_before_event(names: Names, item: Item, record: Record) -> dg.AssetMaterialization:
     """Returns the event of an item that was shredded outside Dagster, from its record alone: its files may be gone by now."""
     metadata = {
@@ -50,6 +57,7 @@ def shredded_before_event(names: Names, item: Item, record: Record) -> dg.AssetM
         "lines": record.data["lines"],
         "good": record.data["good"],
         "bad": record.data["bad"],
+        **_duplicates(record.data.get("duplicates", {})),
         "bytes_read": item.landed.bytes if item.landed else 0,
         "bytes_written": record.data["bytes"],
         "already": True,

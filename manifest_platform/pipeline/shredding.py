@@ -239,6 +239,8 @@ def shredded_payload(listing: Listing, uri: str) -> Payload:
         "bytes": listing.bytes,
         "tables": tables,
     }
+    if listing.duplicates:
+        data["duplicates"] = dataclasses.asdict(listing.duplicates)
     if listing.types:
         most = sorted(listing.types, key=lambda one: (-one.rows, one.type))
         types: dict[str, dict[str, int]] = {}

@@ -21,7 +21,18 @@ import orjson
 from manifest_platform import failpoints, landed_files, storage
 from manifest_platform.column_types import widened
 from manifest_platform.faults import Misconfigured, Permanent, Transient
-from manifest_platform.listing import BAD_TABLE, LISTING_FILE, Column, Listing, Retired, ShreddedObject, ShreddedType, Table
+from manifest_platform.listing import (
+    BAD_TABLE,
+    LISTING_FILE,
+    NO_DUPLICATES,
+    Column,
+    Duplicates,
+    Listing,
+    Retired,
+    ShreddedObject,
+    ShreddedType,
+    Table,
+)
 from manifest_platform.remedies import LAND_ANEW, Action, Remedy
 from manifest_platform.shred.limits import InputLimits, LimitExceeded
 
@@ -185,6 +196,7 @@ class Written:
     objects: list[ShreddedObject] = field(default_factory=list)
     retired: list[Retired] = field(default_factory=list)
     types: dict[str, dict[str, int]] = field(default_factory=dict)
+    duplicates: Duplicates = NO_DUPLICATES
     example: str = ""  # the first bad line with its first reason
     stopped: bool = False
 
@@ -272,6 +284,11 @@ class Writer:
         if self.written.bad > self._limits.bad_rows:
             self._flush()
             raise _too_many_kept(self._task.some_files, self.written, self._limits)
+
+    def repeated(self, found: Duplicates) -> None:
+        """Counts duplicates of a chunk. Natural ones are lines beside the good and the bad, synthetic ones are good lines."""
+        self.written.lines += found.natural
+        self.written.duplicates += found
 
     def close(self) -> Written:
         """Writes the waiting rows, and returns all results."""
@@ -377,12 +394,19 @@ def shred_batch(
     try:
         results = _run(spark, tasks, work)
     except Exception as error:
-        cause = Cause.DIED if _works(spark, work) else Cause.LOST
-        said = str(error).partition("\n\tat ")[0].strip()  # without the Java stack trace
-        message = f"the Spark job died: {type(error).__name__}: {said[:1500]}; see Spark's log"
-        return [ShredFailure(directory.item, directory.attempt, message, cause) for directory in directories]
+        return failures_of(error, spark, directories, work)
     failpoints.reach("shred.job_done")
     return [_conclude(directory, results[index], options) for index, directory in enumerate(directories)]
+
+
+def failures_of(
+    error: Exception, spark: SparkSession, directories: Sequence[Directory], work: Callable[[Task[Part]], Written]
+) -> list[Listing | ShredFailure]:
+    """Returns the failures of all directories whose Spark job died with an error."""
+    cause = Cause.DIED if _works(spark, work) else Cause.LOST
+    said = str(error).partition("\n\tat ")[0].strip()  # without the Java stack trace
+    message = f"the Spark job died: {type(error).__name__}: {said[:1500]}; see Spark's log"
+    return [ShredFailure(directory.item, directory.attempt, message, cause) for directory in directories]
 
 
 def _works(spark: SparkSession, work: Callable[[Task[Part]], Written]) -> bool:
@@ -487,7 +511,7 @@ def _conclude(directory: Directory, results: list[dict[str, Any]], options: Opti
         total = _sum(results)
     except SchemaError as error:
         return ShredFailure(directory.item, directory.attempt, str(error))
-    if total.stopped or not options.allows(total.bad, total.lines):
+    if total.stopped or not options.allows(total.bad, total.good + total.bad):
         return _too_many_bad(directory, total, options)
     dates = {found.date for found in total.objects if found.table != BAD_TABLE}
     if excess := _too_spread(directory.item, dates, len(total.objects), options.limits):
@@ -508,6 +532,7 @@ def _conclude(directory: Directory, results: list[dict[str, Any]], options: Opti
             for table in sorted(total.types)
             for type_, rows in sorted(total.types[table].items())
         ),
+        total.duplicates,
     )
     try:
         listing.write(f"{directory.output}/{LISTING_FILE}")
@@ -522,6 +547,7 @@ def _sum(results: list[dict[str, Any]]) -> Written:
     for result in results:
         written = result["written"]
         total.lines += written["lines"]
+        total.duplicates += Duplicates(**written["duplicates"])
         total.good += written["good"]
         total.bad += written["bad"]
         total.stopped = total.stopped or written["stopped"]

@@ -36,6 +36,7 @@ class InputLimits:
     files: int = 50_000
     dates: int = 400
     bad_rows: int = 1_000_000
+    duplicates: int = 5_000_000
 
 
 class LimitExceeded(ValueError, Permanent):

@@ -238,7 +238,7 @@ class SourceContract:
             again = listed(source.shred(spark, [replace(one, output=f"{one.output}-again") for one in attempts]))
         assert [listing.item for listing in listings] == [key.id for key in keys]
         for listing, attempt in zip(listings, attempts, strict=True):
-            assert listing.lines == listing.good + listing.bad
+            assert listing.lines == listing.good + listing.bad + listing.duplicates.natural
             assert listing.good > 0
             assert all(written.uri.startswith(f"{attempt.output}/") for written in listing.objects)
             for table in {one.table for one in listing.types}:

@@ -16,13 +16,29 @@ Rows = Literal["tables", "events", "lake"]
 
 
 @dataclass(frozen=True)
+class Kinds:
+    """The kinds of duplicates that are treated."""
+
+    natural: bool = False
+    synthetic: bool = False
+
+    def __bool__(self) -> bool:
+        return self.natural or self.synthetic
+
+
+NO_KINDS = Kinds()
+
+
+@dataclass(frozen=True)
 class Rules:
     """The rules of shredding events.
 
     `validate`: `full`, entities must be valid by their JSON Schemas; `types`, their values must fit the columns; `off`, a value
     that does not fit its column is left out. `names`: how columns of nested properties are named. `rows`: the layout.
+    `duplicates`: the kinds of duplicates that are looked for within each directory.
     """
 
     validate: Validation = "full"
     names: Names = "underscored"
     rows: Rows = "tables"
+    duplicates: Kinds = NO_KINDS

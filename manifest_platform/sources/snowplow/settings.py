@@ -15,7 +15,7 @@ from manifest_platform.settings import ReadableLocation, Settings, is_this_machi
 from manifest_platform.shred.limits import InputLimits
 from manifest_platform.sources.layouts import Template
 from manifest_platform.sources.settings import DatasetSettings, LandingSettings, LimitSettings, ShredSettings
-from manifest_platform.sources.snowplow.rules import Rules, Validation
+from manifest_platform.sources.snowplow.rules import Kinds, Rules, Validation
 
 FEED = "enriched"
 RUNS = "run"
@@ -101,9 +101,16 @@ class SnowplowLimitSettings(LimitSettings):
         InputLimits.dates, ge=1, le=100_000, description="the most dates of `collector_tstamp` in the events of a run"
     )
 
+    duplicates: int = Field(
+        InputLimits.duplicates,
+        ge=1,
+        le=1_000_000_000,
+        description="lines of a run that repeat the event id of another; Spark's driver keeps 16 bytes for each",
+    )
+
     def of_input(self) -> InputLimits:
         """The limits as shredding takes them."""
-        return replace(super().of_input(), inflation=self.inflation, dates=self.dates)
+        return replace(super().of_input(), inflation=self.inflation, dates=self.dates, duplicates=self.duplicates)
 
 
 class SnowplowLandingSettings(LandingSettings):
@@ -139,6 +146,21 @@ class SnowplowLandingSettings(LandingSettings):
         return self
 
 
+class DuplicateSettings(Settings):
+    """The duplicates that are treated within a run. What other runs have is decided when a run is loaded."""
+
+    natural: bool = Field(
+        True,
+        description="whether only the event with the earliest `etl_tstamp` stays of those with the same id and the same"
+        " fingerprint",
+    )
+    synthetic: bool = Field(
+        True,
+        description="whether events that have the same id, but are different, each get a new id and a context `duplicate` with"
+        " the original id",
+    )
+
+
 with warnings.catch_warnings():
     # pydantic warns, because the name is that of a deprecated method of its models, which nothing here calls.
     warnings.filterwarnings("ignore", 'Field name "validate"')
@@ -168,6 +190,7 @@ class SnowplowShredSettings(ValidatedSettings):
         " model: `{iglu:com.acme_order/x/jsonschema/1: acme_order_x_of_orders}`",
     )
     registries: list[RegistrySettings] = Field([], description="special settings of HTTP registries that `schemas` names")
+    duplicates: DuplicateSettings = Field(DuplicateSettings(), description="which duplicates within a run are treated")
     limits: SnowplowLimitSettings = Field(SnowplowLimitSettings(), description="limits of a landed run")
     registry_limits: RegistryLimits = Field(
         RegistryLimits(), description="limits of what is read from an HTTP registry, whatever it answers"
@@ -175,7 +198,7 @@ class SnowplowShredSettings(ValidatedSettings):
 
     def rules(self) -> Rules:
         """The rules by which lines become rows, as shredding takes them."""
-        return Rules(validate=self.validate)
+        return Rules(validate=self.validate, duplicates=Kinds(self.duplicates.natural, self.duplicates.synthetic))
 
     @field_validator("schemas")
     @classmethod

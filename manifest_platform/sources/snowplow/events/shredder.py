@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pyarrow as pa
 
-from manifest_platform.listing import BAD_TABLE, Listing, Table
+from manifest_platform.listing import BAD_TABLE, NO_DUPLICATES, Duplicates, Listing, Table
 from manifest_platform.shred.batch import (
     CHUNK,
     Dated,
@@ -27,13 +27,16 @@ from manifest_platform.shred.batch import (
     Task,
     Writer,
     Written,
+    failures_of,
     shred_batch,
 )
 from manifest_platform.shred.limits import UNMEASURED, InputLimits
 from manifest_platform.shred.lines import Piece, TooLong, chunks, newlines_before, plan
 from manifest_platform.shred.rows import BAD, BadRow, arrow_schema, as_text, bad_table
 from manifest_platform.sources.snowplow.events.atomic import EVENTS, SHORTEST_GOOD_LINE, Lines, cut, event_columns
+from manifest_platform.sources.snowplow.events.duplicates import NONE, Marked, Marks, PieceMarks
 from manifest_platform.sources.snowplow.events.entities import Budget, entity_tables
+from manifest_platform.sources.snowplow.events.survey import Survey, survey
 from manifest_platform.sources.snowplow.rules import Rules
 from manifest_platform.sources.snowplow.schemas.registry import Place
 from manifest_platform.sources.snowplow.schemas.resolver import Resolver
@@ -79,11 +82,22 @@ def shred(
     places, batch = tuple(registries), uuid.uuid4().hex
     most_bad = [options.most_bad(_most_good(directory, options.limits)) for directory in directories]
 
-    def work(task: Task[_Pieces]) -> Written:
-        resolver = _process_resolver(places, limits, tables, batch)
-        return shred_pieces(task, resolver, options, most_bad[task.directory], rules)
+    def begin(found: Survey) -> Callable[[Task[_Pieces]], Written]:
+        def work(task: Task[_Pieces]) -> Written:
+            resolver = _process_resolver(places, limits, tables, batch)
+            marks = found.of(task, options.limits)
+            written = shred_pieces(task, resolver, options, most_bad[task.directory], rules, marks)
+            found.require_whole(task)
+            return written
 
-    return shred_batch(spark, directories, tasks, work, options)
+        return work
+
+    kinds = rules.duplicates
+    try:
+        found = survey(spark, tasks, kinds, options.limits)
+    except Exception as error:
+        return failures_of(error, spark, directories, begin(Survey(kinds)))
+    return shred_batch(spark, directories, tasks, begin(found), options)
 
 
 @functools.lru_cache(maxsize=1)
@@ -101,9 +115,16 @@ def _most_good(directory: Directory, limits: InputLimits) -> int:
 
 
 def shred_pieces(
-    task: Task[_Pieces], resolver: Resolver, options: Options, most_bad: int | None = None, rules: Rules | None = None
+    task: Task[_Pieces],
+    resolver: Resolver,
+    options: Options,
+    most_bad: int | None = None,
+    rules: Rules | None = None,
+    marks: Marks = NONE,
 ) -> Written:
     """Shreds a task's pieces and writes the result. After more than `most_bad` bad lines the rest is not read.
+
+    `marks`: the lines that are duplicates; the place of each is the number of its piece.
 
     Raises LimitExceeded, FileChanged, Unreadable, RegistryUnavailable, RegistryRefused, OSError.
     """
@@ -111,13 +132,14 @@ def shred_pieces(
     writer = Writer(task, most, _by_date, options.limits, most_bad)
     budget = Budget(resolver.limits.unknown_keys)
 
-    def shred(data: bytes, file: str, first_line: int) -> ShreddedEvents:
-        return shred_lines(data, resolver, file, first_line, budget, rules)
+    def shred(data: bytes, file: str, first_line: int, marked: Marked | None = None) -> ShreddedEvents:
+        return shred_lines(data, resolver, file, first_line, budget, rules, marked)
 
-    for piece in task.part:
-        for size, shredded in shred_piece(piece, shred, options.limits):
+    for number, piece in enumerate(task.part):
+        for size, shredded in shred_piece(piece, shred, options.limits, marks=marks.of(number)):
             for name, table in shredded.tables.items():
                 writer.add(shredded.definitions[name], table, shredded.types[name])
+            writer.repeated(shredded.duplicates)
             writer.chunk_done(size, shredded.good, BAD, shredded.bad)
             if writer.is_hopeless:
                 return writer.close()
@@ -125,11 +147,16 @@ def shred_pieces(
 
 
 def shred_piece(
-    piece: Piece, shred: Callable[[bytes, str, int], ShreddedEvents], limits: InputLimits, chunk: int = CHUNK
+    piece: Piece,
+    shred: Callable[..., ShreddedEvents],
+    limits: InputLimits,
+    chunk: int = CHUNK,
+    marks: PieceMarks | None = None,
 ) -> Iterator[tuple[int, ShreddedEvents]]:
     """Yields (bytes, shredded events) of each chunk of a piece. Bad rows have their line numbers in the whole file.
 
-    `shred`: the function that shreds whole lines, given their bytes, the file's URI and the number of the first line.
+    `shred`: the function that shreds whole lines, given their bytes, the file's URI and the number of the first line, and the
+    marked lines among them, if there are any. `marks`: the lines of the piece that are duplicates.
     """
     lines = 0
     start = before = None
@@ -138,7 +165,9 @@ def shred_piece(
         if isinstance(data, TooLong):
             size, shredded = data.bytes, _too_long(data, piece.uri, offset, lines + 1, limits)
         else:
-            size, shredded = len(data), shred(data, piece.uri, lines + 1)
+            marked = marks.within(data, offset, piece.uri.removeprefix(piece.root)) if marks else None
+            size = len(data)
+            shredded = shred(data, piece.uri, lines + 1, marked) if marked else shred(data, piece.uri, lines + 1)
         lines += shredded.lines
         if shredded.bad.num_rows:
             if start:
@@ -198,9 +227,10 @@ def _iso(time: datetime) -> str:
 
 @dataclass(frozen=True)
 class ShreddedEvents:
-    """The tables of some lines by name, and the definition of each. `lines` equals `good` plus the rows of `bad`.
+    """The tables of some lines by name, and the definition of each.
 
-    `types`: by table, the number of rows of each schema version.
+    `lines` equals `good` plus the rows of `bad` plus the natural duplicates. `types`: by table, the number of rows of each
+    schema version.
     """
 
     tables: dict[str, pa.Table]
@@ -209,6 +239,7 @@ class ShreddedEvents:
     lines: int
     good: int
     types: dict[str, dict[str, int]] = field(default_factory=dict)
+    duplicates: Duplicates = NO_DUPLICATES
 
 
 def shred_lines(
@@ -218,15 +249,19 @@ def shred_lines(
     first_line: int = 1,
     budget: Budget | None = None,
     rules: Rules | None = None,
+    marked: Marked | None = None,
 ) -> ShreddedEvents:
     """Shreds whole lines. A good line is in every table that it has rows for; a bad line is only in `bad`.
 
     `first_line`: the number of the first line in its file, for the bad table. `budget`: the budget of the lines' task. `rules`:
-    the dataset's. Accepts any bytes. Raises RegistryUnavailable and RegistryRefused if a schema could not be looked up.
+    the dataset's. `marked`: the same lines with marked duplicates. Accepts any bytes. Raises RegistryUnavailable and
+    RegistryRefused if a schema could not be looked up.
     """
     rules = rules or Rules()
     with _without_garbage_collection():
-        lines = cut(data)
+        lines = cut(marked.data) if marked else cut(data)
+        if marked:
+            marked.mend(lines)
         events = event_columns(lines)
         found = list(entity_tables(lines, events, resolver, budget or Budget(resolver.limits.unknown_keys), rules))
         keep = ~np.isin(lines.line, np.fromiter(lines.reasons, np.int64, len(lines.reasons)))
@@ -243,7 +278,16 @@ def shred_lines(
                 definitions[definition.name] = definition
                 types[definition.name] = _types(definition, table)
     good = tables[EVENTS_TABLE].num_rows if EVENTS_TABLE in tables else 0
-    return ShreddedEvents(tables, definitions, _bad(lines, file, first_line), lines.count, good, types)
+    return ShreddedEvents(
+        tables, definitions, _bad(lines, file, first_line), lines.count, good, types, _duplicates(lines, marked)
+    )
+
+
+def _duplicates(lines: Lines, marked: Marked | None) -> Duplicates:
+    """Returns the numbers of duplicates. A renamed event that is bad is only a bad line."""
+    if marked is None:
+        return NO_DUPLICATES
+    return Duplicates(len(marked.left_out), len(marked.renamed - lines.reasons.keys()))
 
 
 def _types(definition: Table, rows: pa.Table) -> dict[str, int]:

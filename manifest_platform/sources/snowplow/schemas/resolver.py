@@ -9,6 +9,7 @@ import orjson
 
 from manifest_platform.listing import Column, Table
 from manifest_platform.shred.batch import SchemaError
+from manifest_platform.sources.snowplow.schemas.built_in import BUILT_IN
 from manifest_platform.sources.snowplow.schemas.columns import HIERARCHY, EntityTable, entity_columns
 from manifest_platform.sources.snowplow.schemas.keys import SchemaKey
 from manifest_platform.sources.snowplow.schemas.registry import Place
@@ -150,6 +151,7 @@ class Resolver:
     def _list(self, key: SchemaKey) -> list[SchemaKey] | SchemaError:
         try:
             found = {version for registry in self._registries for version in registry.versions(key)}
+            found |= {version for version in BUILT_IN if version.family == key.family}
         except SchemaError as error:
             return error
         if len(found) > self.limits.versions:
@@ -177,4 +179,4 @@ class Resolver:
                 return orjson.loads(text)
             except orjson.JSONDecodeError as error:
                 return SchemaError(f"{key} in {registry} is not valid JSON: {error}; correct it there")
-        return None
+        return BUILT_IN.get(key)

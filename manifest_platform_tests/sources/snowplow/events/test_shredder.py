@@ -1,6 +1,7 @@
 import gzip
 import json
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pyarrow as pa
@@ -9,9 +10,13 @@ import pytest
 from pyspark.sql import SparkSession
 
 from manifest_platform import failpoints, storage
-from manifest_platform.listing import Listing
-from manifest_platform.shred.batch import Cause, Directory, Options, ShredFailure
+from manifest_platform.listing import Duplicates, Listing
+from manifest_platform.shred.batch import Cause, Directory, Options, ShredFailure, Task, Unreachable
+from manifest_platform.shred.limits import InputLimits
+from manifest_platform.shred.lines import plan
 from manifest_platform.sources.snowplow.events.shredder import BAD_DATE, shred
+from manifest_platform.sources.snowplow.events.survey import Survey
+from manifest_platform.sources.snowplow.rules import Kinds, Rules
 from manifest_platform_tests.sources.snowplow.given import CLICK, PAGE, acme_registry, contexts, enriched, entity
 
 CLICKS = "com_acme_link_click_1"
@@ -115,6 +120,68 @@ def test_shredding_is_repeatable(spark: SparkSession, registries: list[str], lan
     assert len(first.uris("events")) > 1
     for old, new in zip(first.objects, second.objects, strict=True):
         assert storage.local_path(old.uri).read_bytes() == storage.local_path(new.uri).read_bytes()
+
+
+def test_duplicates_are_found_over_all_tasks_of_a_run_at_any_split_size(
+    spark: SparkSession, registries: list[str], landed: Callable[..., Directory]
+):
+    """The same rows, new ids included; another run's events are no duplicates."""
+
+    def copy(number: int, fingerprint: str, etl: str) -> bytes:
+        return event(number, event_fingerprint=fingerprint, etl_tstamp=f"{DAY} 00:00:0{etl}")
+
+    whole = [copy(number, "one", "5") for number in range(8)]
+    later = [copy(1, "one", "4"), copy(2, "one", "6"), copy(3, "two", "5"), copy(3, "one", "6"), b"bad"]
+    zipped = gzip.compress(b"\n".join([copy(1, "one", "4"), copy(4, "", "5")]))
+    directory, other = landed("run", a=whole, b=later, c__gz=zipped), landed("other", a=whole)
+    found = []
+    for number, split_size in enumerate((1000, 2500, 1 << 20)):
+        places = [replace(each, output=f"{each.output}-{number}") for each in (directory, other)]
+        kinds = Kinds(natural=True, synthetic=True)
+        results = shred(spark, places, registries, Options(split_size=split_size), rules=Rules(duplicates=kinds))
+        listing, unlike = one(results[:1]), one(results[1:])
+        assert (listing.lines, listing.good, listing.bad) == (15, 10, 1)
+        assert listing.duplicates == Duplicates(natural=4, synthetic=4)
+        assert (unlike.lines, unlike.good, unlike.duplicates) == (8, 8, Duplicates())
+        assert Listing.read(f"{places[0].output}/listing.json") == listing
+        events = sorted((row["event_id"], str(row["etl_tstamp"])[-1]) for row in rows(listing, "events"))
+        assert sorted(row["root_id"] for row in rows(listing, CLICKS)) == [id_ for id_, _ in events]
+        (bad,) = rows(listing, "bad")
+        assert bad["line"] == 5
+        found.append(events)
+    assert found[0] == found[1] == found[2]
+    assert {id_[-1]: etl for id_, etl in found[0] if "-4000-" in id_} == {
+        "0": "5",
+        "1": "4",
+        "2": "5",
+        "5": "5",
+        "6": "5",
+        "7": "5",
+    }
+
+
+def test_a_run_of_too_many_duplicates_fails(spark: SparkSession, registries: list[str], landed: Callable[..., Directory]):
+    several, single = landed("several", a=[event(1)] * 9), landed("single", a=[event(1)] * 9)
+    for directory, split_size in ((several, 1500), (single, 1 << 20)):
+        options = Options(split_size=split_size, limits=InputLimits(duplicates=7))
+        (result,) = shred(spark, [directory], registries, options, rules=Rules(duplicates=Kinds(synthetic=True)))
+        assert failed(result).cause == Cause.ITEM
+        assert "9 lines that repeat the event id of another line; shred.limits.duplicates allows 7" in failed(result).message
+
+
+def test_a_file_that_the_survey_alone_could_not_read_is_an_outage(
+    spark: SparkSession, registries: list[str], landed: Callable[..., Directory]
+):
+    directory = landed("run", a=[event(1)], b=[event(2)])
+    pieces = plan(directory.files, 400, directory.root)
+    assert len(pieces) == 2
+    found = Survey(Kinds(natural=True), frozenset([0]), unread={0: "TimeoutError: slow"})
+    with pytest.raises(Unreachable, match="TimeoutError: slow"):
+        found.require_whole(Task(0, 0, "", (), pieces[0]))
+    gone = Directory(directory.item, (*directory.files, (f"{directory.item}/c", 3)), directory.output, "a1")
+    (result,) = shred(spark, [gone], registries, Options(split_size=400), rules=Rules(duplicates=Kinds(natural=True)))
+    assert failed(result).cause == Cause.ITEM
+    assert "/c" in failed(result).message
 
 
 def test_a_batch_is_one_job_and_its_results_are_in_order(
