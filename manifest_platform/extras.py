@@ -10,7 +10,7 @@ from importlib.metadata import PackageNotFoundError, version
 from importlib.util import find_spec
 
 BROUGHT = {
-    "spark": ("pyspark", "pyarrow", "numpy", "pandas"),
+    "spark": ("pyspark", "pyarrow", "numpy", "pandas", "jsonschema-rs"),
     "connect": ("grpcio-status",),
     "dagster": ("dagster", "dagster-webserver", "dagster-pyspark"),
     "aws": ("boto3",),
@@ -31,6 +31,7 @@ _IMPORTED = {
     "google": ("grpcio-status", "connect"),
     "grpc": ("grpcio-status", "connect"),
     "grpc_status": ("grpcio-status", "connect"),
+    "jsonschema_rs": ("jsonschema-rs", "spark"),
     "numpy": ("numpy", "spark"),
     "pandas": ("pandas", "spark"),
     "psycopg": ("psycopg", "postgresql"),

@@ -141,7 +141,7 @@ def _shred(url: str) -> tuple[int, int, str]:
     )
     unknown = (f"iglu:com.mischief/a{number}/jsonschema/1-0-0" for number in range(12))
     lines = [
-        enriched(contexts=contexts(entity(CLICK, {"position": 1}), entity(PAGE, {"id": "a"}))),
+        enriched(contexts=contexts(entity(CLICK, {"targetUrl": "/a", "position": 1}), entity(PAGE, {"id": "a"}))),
         enriched(contexts=contexts(*(entity(each, {}) for each in unknown))),
         enriched(),
     ]

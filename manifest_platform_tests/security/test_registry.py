@@ -27,7 +27,7 @@ from manifest_platform_tests.sources.snowplow.given import CLICK, CLICK_SCHEMA, 
 
 KEY = SchemaKey.parse(CLICK)
 GIVEN = response(body=orjson.dumps(CLICK_SCHEMA))
-HONEST = enriched(contexts=contexts(entity(CLICK, {"position": 1})))
+HONEST = enriched(contexts=contexts(entity(CLICK, {"targetUrl": "/a", "position": 1})))
 
 
 @pytest.fixture(autouse=True)
@@ -221,7 +221,12 @@ def test_what_most_lines_name_is_asked_for_though_the_budget_is_spent():
     """Rows keep their order where their schema was asked for late."""
     hostile = [enriched(contexts=contexts(*(entity(_unknown(each), {}) for each in range(n, n + 20)))) for n in (0, 20, 40)]
     late = [
-        enriched(contexts=contexts(entity(CLICK, {"position": number}), entity(CLICK, {"position": number + 1})))
+        enriched(
+            contexts=contexts(
+                entity(CLICK, {"targetUrl": "/a", "position": number}),
+                entity(CLICK, {"targetUrl": "/a", "position": number + 1}),
+            )
+        )
         for number in (5, 7)
     ]
     with serving(given) as server:

@@ -27,6 +27,7 @@ from manifest_platform.column_types import arrow_type
 from manifest_platform.shred.batch import SchemaError
 from manifest_platform.shred.rows import LONGEST_QUOTE, Reason, max_length
 from manifest_platform.sources.snowplow.events.atomic import FIELDS, POSITION, Lines
+from manifest_platform.sources.snowplow.events.validation import Breach, entity_schema
 from manifest_platform.sources.snowplow.rules import Rules
 from manifest_platform.sources.snowplow.schemas.columns import HIERARCHY, EntityTable
 from manifest_platform.sources.snowplow.schemas.keys import SchemaKey, is_key
@@ -80,6 +81,10 @@ class _Bucket:
         self.versions.append(version)
         self.data.append(data)
         self.cells.append(cell)
+
+    def schema(self, version: str) -> str:
+        """Returns the schema of a version of the model."""
+        return f"{self.key.family}{version.removeprefix(str(self.key.model))}"
 
     def sort(self) -> None:
         """Sorts the entities by their rows."""
@@ -144,6 +149,8 @@ def entity_tables(lines: Lines, events: pa.Table, resolver: Resolver, budget: Bu
     """
     nul = b"\\u0000" in lines.data
     for bucket in _gather(lines, resolver, budget):
+        if rules.validate == "full":
+            _validate(bucket, lines, resolver)
         columns = _hierarchy(bucket, events) + _typed(bucket, lines, nul, rules)
         names = [column.name for column in bucket.table.table.columns]
         table = pa.Table.from_arrays(columns, names=names)
@@ -311,13 +318,38 @@ def _hierarchy(bucket: _Bucket, events: pa.Table) -> list[pa.Array]:
     ]
 
 
+def _validate(bucket: _Bucket, lines: Lines, resolver: Resolver) -> None:
+    """Gives the lines of entities that break their schemas a reason for each breach. Those entities lose their data here."""
+    for version in sorted(set(bucket.versions)):
+        places = [place for place, own in enumerate(bucket.versions) if own == version]
+        key = bucket.schema(version)
+        try:
+            schema = entity_schema(resolver.schema(SchemaKey.parse(key)), key)
+        except SchemaError as error:
+            for place in places:
+                lines.add(bucket.rows[place], {"type": "entity", "schema": key, "message": str(error)})
+                bucket.data[place] = {}
+            continue
+        valid = schema.are_valid([bucket.data[place] for place in places])
+        for place in (place for place, fine in zip(places, valid, strict=True) if not fine):
+            for breach in schema.breaches(bucket.data[place]):
+                lines.add(bucket.rows[place], _of_breach(key, breach))
+                if lines.is_done(bucket.rows[place]):
+                    break
+            bucket.data[place] = {}
+
+
+def _of_breach(key: str, breach: Breach) -> Reason:
+    found = {"path": ".".join(breach.path)[:LONGEST_QUOTE], "keyword": breach.keyword, "value": _quote(breach.value)}
+    return {"type": "entity", "schema": key, **found, "message": breach.message}
+
+
 def _typed(bucket: _Bucket, lines: Lines, nul: bool, rules: Rules) -> list[pa.Array]:
     def note(place: int, path: tuple[str, ...], value: Any, message: str) -> None:
         if rules.validate == "off":
             return
-        schema = f"{bucket.key.family}{bucket.versions[place].removeprefix(str(bucket.key.model))}"
-        reason = {"type": "entity", "schema": schema, "path": ".".join(path), "value": _quote(value), "message": message}
-        lines.add(bucket.rows[place], reason)
+        found = {"path": ".".join(path), "value": _quote(value), "message": message}
+        lines.add(bucket.rows[place], {"type": "entity", "schema": bucket.schema(bucket.versions[place]), **found})
 
     objects: dict[tuple[str, ...], list[dict[str, Any]]] = {}
 

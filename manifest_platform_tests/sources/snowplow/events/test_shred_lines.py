@@ -1,3 +1,5 @@
+"""Lines as rows, by the types of columns alone. test_validation.py has the checks against schemas."""
+
 import gc
 from datetime import date, datetime
 from pathlib import Path
@@ -12,6 +14,7 @@ from hypothesis import strategies as st
 from manifest_platform.shred.rows import arrow_schema
 from manifest_platform.sources.snowplow.events.atomic import EVENTS, FIELDS
 from manifest_platform.sources.snowplow.events.shredder import ATOMIC, ShreddedEvents, shred_lines
+from manifest_platform.sources.snowplow.rules import Rules
 from manifest_platform.sources.snowplow.schemas.resolver import Resolver
 from manifest_platform_tests.sources.snowplow.given import (
     CLICK,
@@ -25,6 +28,7 @@ from manifest_platform_tests.sources.snowplow.given import (
     unstruct,
 )
 
+TYPES = Rules(validate="types")
 CLICKS = "com_acme_link_click_1"
 PAGES = "com_acme_web_page_1"
 
@@ -40,7 +44,7 @@ def resolver(registry: Path) -> Resolver:
 
 
 def shredded(resolver: Resolver, *lines: bytes) -> ShreddedEvents:
-    return shred_lines(b"".join(line + b"\n" for line in lines), resolver, "file:///f")
+    return shred_lines(b"".join(line + b"\n" for line in lines), resolver, "file:///f", rules=TYPES)
 
 
 def only_event(resolver: Resolver, **fields: str) -> dict[str, Any]:

@@ -25,7 +25,7 @@ DAY, NEXT_DAY = "2024-03-05", "2024-03-06"
 
 def event(number: int, day: str = DAY, **fields: str) -> bytes:
     event_id = f"00000000-0000-4000-8000-{number:012d}"
-    click = contexts(entity(CLICK, {"position": number}))
+    click = contexts(entity(CLICK, {"targetUrl": "/a", "position": number % 1000}))
     return enriched(**{"event_id": event_id, "collector_tstamp": f"{day} 00:00:00.{number:03d}", "contexts": click, **fields})
 
 

@@ -159,7 +159,7 @@ def test_403_means_missing_once_another_schema_of_the_same_lines_was_given(site:
     site.missing = 403
     site.publish("1-0-0")
     unknown = enriched(contexts=contexts(entity(str(key("3-0-0")), {})))
-    known = enriched(contexts=contexts(entity(CLICK, {"position": 1})))
+    known = enriched(contexts=contexts(entity(CLICK, {"targetUrl": "/a", "position": 1})))
     shredded = shred_lines(b"".join(line + b"\n" for line in (unknown, known)), Resolver([site.url]))
     assert (shredded.good, shredded.bad.num_rows) == (1, 1)
     assert "unknown_schema" in shredded.bad["reasons"][0].as_py()

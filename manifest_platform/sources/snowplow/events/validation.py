@@ -1,0 +1,118 @@
+"""The check of an entity against its JSON Schema.
+
+Schemas of Iglu are of draft 4, as Snowplow reads them, unless `$schema` names a later draft of json-schema.org. Nothing is ever
+fetched: a `$ref` to another document makes the schema unusable. A pattern takes time that grows linearly with the text. Only a
+pattern with look-around or a back-reference needs another engine, whose steps are limited.
+
+Three rules are gentler than the schema, because they lose nothing: a text may be longer than `maxLength`, a whole number may be
+written as 1.0, and `format` is left to the column of the value.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import orjson
+
+from manifest_platform.shred.batch import SchemaError
+
+_LATER_DRAFTS = {
+    "http://json-schema.org/draft-06/schema": "Draft6Validator",
+    "http://json-schema.org/draft-07/schema": "Draft7Validator",
+    "https://json-schema.org/draft/2019-09/schema": "Draft201909Validator",
+    "https://json-schema.org/draft/2020-12/schema": "Draft202012Validator",
+}
+_GENTLE = frozenset({"maxLength"})
+_STEPS = 100_000  # of a pattern with look-around; a text that needs more does not match
+_LONGEST = 300  # characters of a message
+_COMPILED = 4_096  # schemas that a process keeps ready
+_TOO_DEEP = "is nested too deeply to be checked against its schema"
+
+
+@dataclass(frozen=True)
+class Breach:
+    """A place where an entity breaks its schema: the path of property names, the keyword, the value there, and a message."""
+
+    path: tuple[str, ...]
+    keyword: str
+    value: Any
+    message: str
+
+
+class EntitySchema:
+    """A JSON Schema, ready to check entities."""
+
+    def __init__(self, schema: Any, key: str = ""):
+        """`key`: the schema's key, for messages. Raises SchemaError if the schema cannot be used."""
+        self._validator = _validator(schema, key)
+
+    def are_valid(self, entities: Sequence[Any]) -> list[bool]:
+        """Returns the verdict on each entity."""
+        check = self._validator.is_valid
+        try:
+            verdicts = list(map(check, entities))
+        except ValueError:  # one of them is nested too deeply
+            return [next(self.breaches(one), None) is None for one in entities]
+        if all(verdicts):
+            return verdicts
+        return [found or next(self.breaches(one), None) is None for found, one in zip(verdicts, entities, strict=True)]
+
+    def breaches(self, entity: Any) -> Iterator[Breach]:
+        """Yields the places where an entity breaks the schema."""
+        try:
+            for error in self._validator.iter_errors(_whole(entity)):
+                if error.kind.name not in _GENTLE:
+                    path = tuple(str(part) for part in error.instance_path)
+                    yield Breach(path, error.kind.name, error.instance, error.message[:_LONGEST])
+        except (ValueError, RecursionError):
+            yield Breach((), "", None, _TOO_DEEP)
+
+
+def entity_schema(schema: Any, key: str) -> EntitySchema:
+    """Returns the schema of a key, ready to check entities. Raises SchemaError if it cannot be used."""
+    found = _compiled(orjson.dumps(schema), key)
+    if isinstance(found, SchemaError):
+        raise found
+    return found
+
+
+@functools.lru_cache(maxsize=_COMPILED)
+def _compiled(text: bytes, key: str) -> EntitySchema | SchemaError:
+    try:
+        return EntitySchema(orjson.loads(text), key)
+    except SchemaError as error:
+        return error
+
+
+def _validator(schema: Any, key: str) -> Any:
+    import jsonschema_rs as rs
+
+    declared = schema.get("$schema") if isinstance(schema, dict) else None
+    draft = getattr(rs, _LATER_DRAFTS.get(str(declared).rstrip("#"), "Draft4Validator"))
+    linear, limited = rs.RegexOptions(), rs.FancyRegexOptions(backtrack_limit=_STEPS)
+    problem = ""
+    for patterns in (linear, limited):
+        try:
+            return draft(schema, pattern_options=patterns, validate_formats=False, offline=True, mask="the value")
+        except rs.ValidationError as error:
+            problem = f"{'.'.join(map(str, error.instance_path))}: {error.message}".removeprefix(": ")
+        except (ValueError, RecursionError, rs.ReferencingError) as error:
+            problem = str(error)
+    raise SchemaError(
+        f"{key}: no entity can be checked against this schema: {' '.join(problem.split())[:_LONGEST]}; correct it in the"
+        " registry, or set `validate: types` below `shred`"
+    )
+
+
+def _whole(value: Any) -> Any:
+    """Returns the value with its whole numbers as integers: those written as 1.0, and those of more than 64 bits."""
+    if type(value) is float:
+        return int(value) if value.is_integer() else value
+    if type(value) is dict:
+        return {name: _whole(inner) for name, inner in value.items()}
+    if type(value) is list:
+        return [_whole(inner) for inner in value]
+    return value

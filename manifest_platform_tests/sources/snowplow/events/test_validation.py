@@ -1,0 +1,256 @@
+"""Entities against their JSON Schemas."""
+
+import threading
+from pathlib import Path
+from typing import Any
+
+import orjson
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from manifest_platform.shred.batch import SchemaError
+from manifest_platform.sources.snowplow.events.shredder import ShreddedEvents, shred_lines
+from manifest_platform.sources.snowplow.events.validation import entity_schema
+from manifest_platform.sources.snowplow.rules import Rules, Validation
+from manifest_platform.sources.snowplow.schemas.resolver import Resolver
+from manifest_platform_tests.sources.snowplow.given import contexts, enriched, entity, publish, unstruct
+
+IGLU = "http://iglucentral.com/schemas/com.snowplowanalytics.self-desc/schema/jsonschema/1-0-0#"
+ORDER = "iglu:com.acme/order/jsonschema/1-0-0"
+ORDERS = "com_acme_order_1"
+ORDER_SCHEMA = {
+    "$schema": IGLU,
+    "self": {"vendor": "com.acme", "name": "order", "format": "jsonschema", "version": "1-0-0"},
+    "type": "object",
+    "properties": {
+        "id": {"type": "string", "pattern": "^[A-Z]{2}-[0-9]+$"},
+        "kind": {"enum": ["sale", "return"]},
+        "items": {"type": "integer", "minimum": 1, "maximum": 99},
+        "weight": {"type": ["number", "null"], "minimum": 0, "exclusiveMinimum": True},
+        "note": {"type": "string", "maxLength": 10},
+        "at": {"type": "string", "format": "date-time"},
+        "tags": {"type": "array", "items": {"type": "string"}, "maxItems": 2},
+        "place": {"type": "object", "properties": {"city": {"type": "string"}}, "additionalProperties": False},
+        "size": {"oneOf": [{"type": "string", "maxLength": 2}, {"type": "integer"}]},
+    },
+    "required": ["id"],
+    "additionalProperties": False,
+}
+GOOD = {"id": "AB-1"}
+SESSION = "iglu:com.acme/session_context/jsonschema/1-0-0"
+
+
+@pytest.fixture(scope="module")
+def resolver(tmp_path_factory: pytest.TempPathFactory) -> Resolver:
+    root = tmp_path_factory.mktemp("registry")
+    publish(root, ORDER, ORDER_SCHEMA)
+    publish(root, SESSION, {"type": "object", "properties": {"id": {"type": "string"}}})
+    return Resolver([str(root)])
+
+
+def of_order(resolver: Resolver, data: Any, validate: Validation = "full") -> ShreddedEvents:
+    line = enriched(unstruct_event=unstruct(entity(ORDER, data)))
+    return shred_lines(line + b"\n", resolver, rules=Rules(validate=validate))
+
+
+def reasons(found: ShreddedEvents) -> list[dict[str, Any]]:
+    assert (found.lines, found.good, found.tables) == (1, 0, {})
+    return orjson.loads(found.bad["reasons"][0].as_py())
+
+
+@pytest.mark.parametrize(
+    ("data", "path", "keyword", "value"),
+    [
+        ({}, "", "required", "{}"),
+        ({"id": "ab-1"}, "id", "pattern", '"ab-1"'),
+        ({"id": None}, "id", "type", "null"),
+        ({**GOOD, "kind": "gift"}, "kind", "enum", '"gift"'),
+        ({**GOOD, "items": 0}, "items", "minimum", "0"),
+        ({**GOOD, "items": 100}, "items", "maximum", "100"),
+        ({**GOOD, "items": 10**30}, "items", "maximum", None),
+        ({**GOOD, "items": "7"}, "items", "type", '"7"'),
+        ({**GOOD, "items": True}, "items", "type", "true"),
+        ({**GOOD, "items": None}, "items", "type", "null"),
+        ({**GOOD, "weight": 0}, "weight", "exclusiveMinimum", "0"),
+        ({**GOOD, "tags": ["a", 1]}, "tags.1", "type", "1"),
+        ({**GOOD, "tags": ["a", "b", "c"]}, "tags", "maxItems", '["a","b","c"]'),
+        ({**GOOD, "place": {"town": "Ulm"}}, "place", "additionalProperties", '{"town":"Ulm"}'),
+        ({**GOOD, "extra": 1}, "", "additionalProperties", None),
+        ({**GOOD, "size": 1.5}, "size", "oneOf", "1.5"),
+        ([], "", "type", "[]"),
+        (None, "", "type", "null"),
+    ],
+)
+def test_an_event_with_an_entity_that_breaks_its_schema_is_bad(
+    resolver: Resolver, data: Any, path: str, keyword: str, value: str | None
+):
+    (reason,) = reasons(of_order(resolver, data))
+    assert (reason["type"], reason["schema"], reason["path"], reason["keyword"]) == ("entity", ORDER, path, keyword)
+    assert value is None or reason["value"] == value
+    assert reason["message"]
+
+
+@pytest.mark.parametrize(
+    ("data", "column", "value"),
+    [
+        ({**GOOD, "note": "longer than ten"}, "note", None),
+        ({**GOOD, "items": 7.0}, "items", 7),
+        ({**GOOD, "weight": None}, "weight", None),
+        (GOOD, "items", None),
+    ],
+)
+def test_where_it_is_gentler_than_the_schema_the_event_is_good(resolver: Resolver, data: Any, column: str, value: Any):
+    found = of_order(resolver, data)
+    assert found.good == 1, found.bad.to_pylist()
+    assert value is None or found.tables[ORDERS][column].to_pylist() == [value]
+
+
+def test_every_breach_is_told_and_the_message_has_no_value_of_the_event(resolver: Resolver):
+    found = reasons(of_order(resolver, {"id": "secret", "items": 4711}))
+    assert {reason["path"] for reason in found} == {"id", "items"}
+    assert not any("secret" in reason["message"] or "4711" in reason["message"] for reason in found)
+
+
+def test_a_bad_entity_takes_its_whole_event_and_no_other(resolver: Resolver):
+    lines = [
+        enriched(contexts=contexts(entity(ORDER, GOOD), entity(ORDER, {"id": 5}))),
+        enriched(contexts=contexts(entity(ORDER, GOOD), entity(SESSION, {"id": "s"}))),
+    ]
+    found = shred_lines(b"\n".join(lines), resolver)
+    assert (found.good, found.bad.num_rows) == (1, 1)
+    assert {name: rows.num_rows for name, rows in found.tables.items()} == {
+        "events": 1,
+        ORDERS: 1,
+        "com_acme_session_context_1": 1,
+    }
+
+
+def test_a_null_where_none_is_allowed_is_bad_by_the_schema_and_good_by_types(resolver: Resolver):
+    """Real trackers send sessions without an id, as null, under a schema that allows only text."""
+    line = enriched(contexts=contexts(entity(SESSION, {"id": None})))
+    (reason,) = reasons(shred_lines(line, resolver))
+    assert (reason["schema"], reason["path"], reason["keyword"], reason["value"]) == (SESSION, "id", "type", "null")
+    found = shred_lines(line, resolver, rules=Rules(validate="types"))
+    assert found.tables["com_acme_session_context_1"]["id"].to_pylist() == [None]
+
+
+def test_types_checks_what_the_columns_hold_and_no_more(resolver: Resolver):
+    assert of_order(resolver, {"id": "ab", "items": 500, "extra": 1}, "types").good == 1
+    (reason,) = reasons(of_order(resolver, {"items": "7"}, "types"))
+    assert reason["path"] == "items"
+
+
+def test_off_leaves_out_what_does_not_fit_its_column(resolver: Resolver):
+    found = of_order(resolver, {"id": "ab", "items": "7", "tags": 1}, "off")
+    assert found.good == 1
+    (row,) = found.tables[ORDERS].to_pylist()
+    assert (row["id"], row["items"], row["tags"]) == ("ab", None, None)
+    assert of_order(resolver, [], "off").good == 1
+
+
+# What schemas may do
+
+
+def breaches(schema: Any, data: Any) -> list[tuple[str, ...]]:
+    return [one.path for one in entity_schema(schema, "iglu:a/b/jsonschema/1-0-0").breaches(data)]
+
+
+@pytest.mark.parametrize(
+    ("schema", "named"),
+    [
+        ({"$ref": "http://127.0.0.1:9/x.json"}, "127.0.0.1"),
+        ({"properties": {"a": {"$ref": "file:///etc/passwd"}}}, "passwd"),
+        ({"properties": {"a": {"type": "strang"}}}, "properties.a.type"),
+        ({"properties": {"a": {"pattern": "(?=a"}}}, "properties.a.pattern"),
+        ({"required": "a"}, "required"),
+        ([], "object"),
+    ],
+)
+def test_a_schema_that_cannot_be_used_says_why(tmp_path: Path, schema: Any, named: str):
+    with pytest.raises(SchemaError, match="no entity can be checked") as caught:
+        entity_schema(schema, ORDER)
+    assert named in str(caught.value)
+    if isinstance(schema, dict):
+        publish(tmp_path, ORDER, schema)
+        (reason,) = reasons(of_order(Resolver([str(tmp_path)]), {"a": 1}))
+        assert named in reason["message"]
+        assert reason["schema"] == ORDER
+
+
+def test_no_schema_makes_a_connection(tmp_path: Path):
+    import socket
+
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        server.settimeout(0)
+        url = f"http://127.0.0.1:{server.getsockname()[1]}/x.json"
+        with pytest.raises(SchemaError):
+            entity_schema({"$schema": url, "allOf": [{"$ref": url}]}, ORDER)
+        with pytest.raises(BlockingIOError):
+            server.accept()
+
+
+@pytest.mark.parametrize("pattern", ["^(a+)+$", "^(?=a)(a+)+$", "^(a|aa)+$", r"^(?!b)(.*)*\1c$"])
+def test_no_pattern_takes_long(pattern: str):
+    found: list[list[Any]] = []
+    work = threading.Thread(target=lambda: found.append(breaches({"pattern": pattern}, "a" * 50_000 + "!")), daemon=True)
+    work.start()
+    work.join(30)
+    assert found == [[()]]
+
+
+def test_patterns_with_look_around_work():
+    assert breaches({"pattern": "^(?!x)"}, "abc") == []
+    assert breaches({"pattern": "^(?!x)"}, "xbc") == [()]
+
+
+def test_iglu_schemas_are_of_draft_4_and_others_of_the_draft_that_they_name():
+    assert breaches({"$schema": IGLU, "const": 1}, 2) == []
+    assert breaches({"const": 1}, 2) == []
+    assert breaches({"$schema": "http://json-schema.org/draft-07/schema#", "const": 1}, 2) == [()]
+
+
+def test_what_is_nested_too_deeply_has_a_verdict():
+    deep: Any = {}
+    for _ in range(900):
+        deep = {"a": deep}
+    schema = entity_schema({"properties": {"a": {"$ref": "#"}}, "additionalProperties": False}, ORDER)
+    assert schema.are_valid([deep, {}]) in ([True, True], [False, True])
+
+
+# Any schema, any entity
+
+_SCALARS = st.none() | st.booleans() | st.integers(-3, 3) | st.sampled_from([1.0, 0.5, "", "a", "ab", 2.0**70])
+_VALUES = st.recursive(
+    _SCALARS, lambda inner: st.lists(inner, max_size=2) | st.dictionaries(st.sampled_from("ab"), inner), max_leaves=5
+)
+_TYPES = st.sampled_from(["null", "boolean", "integer", "number", "string", "array", "object"])
+_SCHEMAS = st.recursive(
+    st.fixed_dictionaries(
+        {},
+        optional={
+            "type": _TYPES | st.lists(_TYPES, min_size=1, unique=True),
+            "enum": st.lists(_SCALARS, min_size=1, max_size=3),
+            "maxLength": st.integers(0, 2),
+            "minimum": st.integers(-2, 2),
+            "pattern": st.sampled_from(["^a", "b$"]),
+        },
+    ),
+    lambda inner: st.fixed_dictionaries(
+        {},
+        optional={
+            "properties": st.dictionaries(st.sampled_from("ab"), inner),
+            "required": st.lists(st.sampled_from("ab"), min_size=1, unique=True),
+            "additionalProperties": st.booleans(),
+            "items": inner,
+        },
+    ),
+    max_leaves=4,
+)
+
+
+@settings(max_examples=150, deadline=None)
+@given(_SCHEMAS, st.lists(_VALUES, max_size=6))
+def test_a_verdict_is_false_exactly_where_there_are_breaches(schema: Any, values: list[Any]):
+    ready = entity_schema(schema, ORDER)
+    assert ready.are_valid(values) == [not list(ready.breaches(value)) for value in values]
