@@ -1,7 +1,7 @@
 """The layouts of a transformed run: what each file holds, by its path below the run.
 
-Releases 1.0 to 5.7 write `output=good/vendor=/name=/format=/model=/`, and later releases add `/revision=/addition=/`. The release
-before 1.0 lacks `output=good/`. Wide rows are directly in `output=good/`. Bad rows are in `output=bad/`.
+Releases 1.0 to 5.7 write `output=good/vendor=/name=/format=/model=/`, and later releases add `/revision=/addition=/`. The
+release before 1.0 lacks `output=good/`. Wide rows are directly in `output=good/`. Bad rows are in `output=bad/`.
 """
 
 from __future__ import annotations
