@@ -17,6 +17,8 @@ class Action(StrEnum):
 
     RESOLVE = "free the item for another attempt"  # item
     RESHRED = "shred the item again"  # item
+    RELOAD = "load the item again instead of its loaded rows"  # item
+    RELOAD_MISSING = "load the item again, though some of its loaded rows are gone"  # item
     ACCEPT = "accept the directory as it is now"  # item
     KEEP = "acknowledge that other content stays out"  # item
     SKIP = "skip the item"  # item
@@ -81,9 +83,10 @@ _OF_ONE_TARGET = frozenset(
         Action.RECONCILE,
         Action.RECONCILE_IN_FULL,
         Action.ACCEPT_WAREHOUSE,
+        Action.RELOAD_MISSING,
     }
 )
-_MAY_NAME_A_TARGET = frozenset({Action.RESOLVE, Action.SKIP})
+_MAY_NAME_A_TARGET = frozenset({Action.RESOLVE, Action.SKIP, Action.RELOAD})
 
 
 @dataclass(frozen=True)

@@ -38,6 +38,7 @@ COMMANDS = {
     "merge": Known("merge", "Merges small objects into well-sized ones, and publishes them."),
     "resolve": Known("decide", "Frees failed items for another attempt."),
     "reshred": Known("decide", "Frees items for shredding again."),
+    "reload": Known("reload", "Replaces the rows of loaded items: loads them again from their current output."),
     "accept": Known("decide", "Accepts the new content of a directory that was rewritten on purpose."),
     "skip": Known("skip", "Skips items, or adds rules that skip future items."),
     "unskip": Known("decide", "Frees skipped or quarantined items for loading."),

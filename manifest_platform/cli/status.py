@@ -159,7 +159,7 @@ def print_status(status: StepStatus, as_typed: Typed, same_reason: bool = False)
         lines["behind"] = f"{told}: nothing new is loaded, check if its producer has stopped" if late.stopped else told
     counted = ", ".join(f"{word} {count:,}" for word, count in status.counts.items()) or "none wait"
     lines["items"] = f"{counted}, and more (only the first items of a long backlog are counted)" if status.more else counted
-    for kind in ("failed", "retried", "late", "quarantined"):
+    for kind in ("failed", "retried", "late", "reloads", "quarantined"):
         if names := getattr(status, kind):
             lines[kind] = f"{some(names)}: {as_typed(status.remedies[kind])}"
     if (bad := status.bad_rows) and bad.bad:

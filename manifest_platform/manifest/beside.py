@@ -76,7 +76,7 @@ class Attention:
 
 
 def is_waiting(item: Item, step: Step) -> bool:
-    """True if an item has a waiting row for a step: it is ready, being processed, or late and will be appended.
+    """True if an item has a waiting row for a step: it is ready, being processed, late and will be appended, or reloaded.
 
     A failed item has no waiting row: 5,000 failed runs among the waiting rows cost each tick of the sensor 5,013 requests.
     """
@@ -87,6 +87,8 @@ def is_waiting(item: Item, step: Step) -> bool:
         return got and judge(item, step, FeedState()).standing in (Standing.READY, Standing.PROCESSING)
     if item.skipped_for(step.application):
         return False
+    if item.is_reload_asked(step.application):
+        return True
     marked = item.late_epoch(step.application)
     if marked is None or item.is_set_aside_for(step.application):
         return False

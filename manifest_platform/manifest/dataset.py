@@ -107,8 +107,8 @@ class FeedState:
       before the first.
     - `accepted`: the token under which the sink was last accepted as it is; the sink may lack items that were done under an
       older token.
-    - Counters: `applied`, `skipped`, `quarantined`, and `late` (late items that wait to be appended; the standing LATE is that
-      of a quarantined item).
+    - Counters: `applied`, `skipped`, `quarantined`, `late` (late items that wait to be appended; the standing LATE is that
+      of a quarantined item), and `reloads` (items whose rows wait to be replaced).
     - `unknown`: attributes that a newer release wrote; they are written back.
     """
 
@@ -123,7 +123,13 @@ class FeedState:
     skipped: int = 0
     quarantined: int = 0
     late: int = 0
+    reloads: int = 0
     unknown: dict[str, Any] = field(default_factory=dict, compare=False)
+
+    @property
+    def has_waiting(self) -> bool:
+        """True if items behind the watermark wait: late items, and items to reload."""
+        return bool(self.late or self.reloads)
 
     def to_dict(self) -> dict[str, Any]:
         """The stored form.
@@ -474,6 +480,8 @@ def choose(
 def _choose_late(step: Step, state: StepState, feed: str, late: Iterable[Item], holding: bool) -> Verdict | None:
     standing = state.feed(feed)
     for item in late:
+        if item.key.position > standing.watermark and not item.is_late_for(step.application, standing.serving_epoch):
+            continue  # to be reloaded, but the sink was set back to before it: it comes in its order
         judged = judge(item, step, standing)
         if judged.standing not in PASSED:
             return verdict_on(item, judged, step, state, holding)

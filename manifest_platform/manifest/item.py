@@ -297,6 +297,26 @@ class Item:
                 return False
         return False
 
+    def is_reload_asked(self, application: Application) -> bool:
+        """True if an operator asked an application to replace the item's rows, and it has not done so since."""
+        for record in reversed(self.records):
+            if _reloads(record, application):
+                return True
+            if record.state is State.PROCESSED and application.is_done_by(record.application):
+                return False
+        return False
+
+    def reload_asked(self, application: Application) -> Record | None:
+        """The New record of the newest reload of an application, whether it is done or not; None if there was none."""
+        return next((record for record in reversed(self.records) if _reloads(record, application)), None)
+
+    def attempts_since(self, record: Record, application: Application) -> frozenset[str]:
+        """The ids of an application's attempts at the item after a record."""
+        later = self.records[record.sequence :]
+        return frozenset(
+            one.record_id for one in later if one.state is State.PROCESSING and application.is_done_by(one.application)
+        )
+
     def was_sent_back(self, application: Application) -> bool:
         """True if the item was last reopened automatically; no other application has done it, and no person resolved it, since.
 
@@ -391,6 +411,10 @@ class Item:
             elif record.state is State.PROCESSED or (record.state is State.RESOLVED and not record.data.get("automatic")):
                 count = 0
         return count
+
+
+def _reloads(record: Record, application: Application) -> bool:
+    return bool(record.data.get("reloads")) and application.key in record.data.get("reopens", ())
 
 
 def _is_accepted(record: Record) -> bool:

@@ -161,7 +161,7 @@ class Survey:
 
     `counts` are exact unless `more` is True. Then they count the first SURVEYED waiting items and the first ATTENDED items that
     need a person or a retry. `needed`: those items that need a person or a retry, in order. `late`: the late items that wait to
-    be appended.
+    be appended. `reloads`: the items that wait to be reloaded.
     """
 
     feed: str
@@ -174,6 +174,7 @@ class Survey:
     needed: tuple[Attention, ...]
     late: tuple[ItemKey, ...]
     lease: LeaseState | None
+    reloads: tuple[ItemKey, ...] = ()
 
 
 @dataclass(frozen=True, order=True)
@@ -460,7 +461,7 @@ class Manifest:
     def _next_strict(self, step: Step, state: StepState, feed: str, holding: bool) -> Verdict | Jumped:
         """The verdict by one reading of the state; or an item that the watermark jumped over, to mark late first."""
         standing = state.feed(feed)
-        late = self._pending(step, feed, FIRST_PAGE) if standing.late else ()
+        late = self._pending(step, feed, FIRST_PAGE) if standing.has_waiting else ()
         return choose(step, state, feed, late, self.items(feed, after=standing.swept, page=FIRST_PAGE), holding)
 
     def _pending(self, step: Step, feed: str, page: int = PAGE) -> Iterator[Item]:
@@ -469,7 +470,8 @@ class Manifest:
     def pending(self, feed: str, application: str, page: int = PAGE) -> Iterator[ItemKey]:
         """Yields the keys of the items that have a waiting row of a step, in order, read page by page.
 
-        For an unordered step: items that are ready or being processed. For a strict step: late items that wait to be appended.
+        For an unordered step: items that are ready or being processed. For a strict step: late items that wait to be appended,
+        and items that wait to be reloaded.
         `page`: the rows of the first page.
         """
         prefix = pending_prefix(self.step(feed, application).application, feed)
@@ -551,7 +553,7 @@ class Manifest:
                 yield begun, judge(begun, step, state.seen_by(step, feed))
             return
         standing, seen = state.feed(feed), set()
-        if step.order == "any" or standing.late:
+        if step.order == "any" or standing.has_waiting:
             keys = self.open_keys(feed, application) if step.order == "any" else self.pending(feed, application)
             for item in self.read(feed, keys):
                 seen.add(item.key)
@@ -605,8 +607,8 @@ class Manifest:
         needed = tuple(islice(self._attention(step, feed, state, ATTENDED + 1), ATTENDED + 1))
         if step.order == "any":
             return self._survey_any(feed, step, state, needed, lease)
-        standing = state.feed(feed)
-        late_keys = list(islice(self.pending(feed, application, FIRST_PAGE), SURVEYED)) if standing.late else []
+        standing = waiting = state.feed(feed)
+        late_keys = list(islice(self.pending(feed, application, FIRST_PAGE), SURVEYED)) if standing.has_waiting else []
         late = list(self.read(feed, late_keys))
         coming = self.items(feed, after=standing.swept, page=FIRST_PAGE)
         head = list(islice(coming, SURVEYED + 1))
@@ -619,8 +621,11 @@ class Manifest:
             if item.key not in late_keys:
                 judged.append((item, judge(item, step, standing)))
             standing = supposing_done(standing, item)
-        more = len(head) > SURVEYED or len(late) < state.feed(feed).late
-        return _surveyed(feed, step, state, verdict, judged, needed, lease, more, tuple(late_keys))
+        more = len(head) > SURVEYED or len(late) < waiting.late + waiting.reloads
+        reloads = {item.key for item in late if item.is_reload_asked(step.application)}
+        appended = tuple(key for key in late_keys if key not in reloads)
+        found = _surveyed(feed, step, state, verdict, judged, needed, lease, more, appended)
+        return replace(found, reloads=tuple(sorted(reloads)))
 
     def _survey_any(
         self, feed: str, step: Step, state: StepState, needed: Sequence[Attention], lease: LeaseState | None
@@ -1486,6 +1491,20 @@ class Manifest:
                 )
             states, stamp = self._states(key.feed), self._stamp()
             return transitions.reopen(item, applications, reason, steps, states, OPERATOR, stamp, landed, automatic)
+
+        return self._operate(key, writes)
+
+    def reload(self, key: ItemKey, application: Application, reason: str, allows: Sequence[str] = ()) -> Record:
+        """Makes a strict step replace the rows that it has of an item. The item keeps its place in the order.
+
+        Raises Refused for an item that the step has not done, or that waits to be reloaded already, and while somebody works on
+        it.
+        """
+        steps = self.steps(key.feed)
+
+        def writes(item: Item) -> list[Write]:
+            states, stamp = self._states(key.feed), self._stamp()
+            return transitions.reload(item, application, reason, allows, steps, states, OPERATOR, stamp)
 
         return self._operate(key, writes)
 

@@ -42,6 +42,12 @@ TARGET_REASON = "iglu:com.manifest_platform/reason/jsonschema/1-0-2"
 `application`: the key of the application whose full load begins or ends. `starts`: by the
 key of an application that starts with the item, the position up to which it passes over all items.
 """
+RELOAD_REASON = "iglu:com.manifest_platform/reason/jsonschema/1-0-3"
+"""The same, of a reload: also {reloads, allows?}.
+
+`reloads`: the applications that `reopens` names replace the rows that they have of the item. `allows`: `missing`, if the item
+may be reloaded although some of its rows are no longer in the warehouse.
+"""
 
 SKIPPED_BY_RULE = "iglu:com.manifest_platform/skipped_by_rule/jsonschema/1-0-0"
 """Skipped when the item was registered: {reason, rule}. `rule` is the id of a skip rule; the record's author added that rule.

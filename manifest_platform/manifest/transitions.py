@@ -37,6 +37,7 @@ from manifest_platform.manifest.records import (
     CLAIM,
     EVERYONE,
     REASON,
+    RELOAD_REASON,
     TARGET_REASON,
     Application,
     CouplingViolation,
@@ -141,7 +142,7 @@ def counted_as(item: Item, step: Step, state: StepState) -> str | None:
         return "applied"
     if _is_late(item, step, state):
         return "quarantined" if item.is_set_aside_for(step.application) else "late"
-    return None
+    return "reloads" if item.is_reload_asked(step.application) else None
 
 
 def _recount(before: Item, after: Item, step: Step, state: StepState) -> StepState:
@@ -612,6 +613,46 @@ def reopen(
         *(put_record(item.key, record) for record in reopened.records[item.sequence :]),
         *changes(item, reopened, steps),
         *_recounts(item, reopened, steps, states),
+    ]
+
+
+def reload(
+    item: Item,
+    target: Application,
+    reason: str,
+    allows: Sequence[str],
+    steps: Sequence[Step],
+    states: Mapping[str, StepState],
+    application: Application,
+    stamp: Stamp,
+) -> list[Write]:
+    """Makes a strict step replace the rows that it has of an item, which keeps its place: a New record.
+
+    The item gets a waiting row, so that it comes next, wherever the watermark is. `allows`: the operator's permissions. It may
+    be asked for again once it has failed. Raises Refused for an item that the step has not done, or that waits already, and
+    while somebody works on it.
+    """
+    [step] = [one for one in steps if one.application.key == target.key]
+    name, asks_again = item.key.name, item.is_reload_asked(target)
+    blocker = item.blocker(serving_epochs(item.key.feed, steps, states), step.is_blocked_by)
+    failed = blocker if asks_again and blocker and blocker.state is State.FAILED else None
+    if asks_again and not failed:
+        raise Refused(f"{name} waits already to be reloaded by {target.key}: let the next drain do it", Remedy(Action.DRAIN))
+    if step.order != "strict" or (not failed and _standing(item, step, states) is not Standing.DONE):
+        raise Refused(f"{name} is not loaded by {target.key}, so it has no rows to replace", Remedy(Action.EXPLAIN, item=name))
+    if blocker and not failed:
+        raise Refused(f"{name} cannot be reloaded now: {blocker.application.key} is {blocker.state}")
+    permits = {"allows": list(allows)} if allows else {}
+    data = {"reason": reason, "reopens": [target.key], "reloads": True, "keeps_skips": True, **permits}
+    asked = append(item, State.NEW, application, stamp, payload=Payload(RELOAD_REASON, data))
+    if failed:
+        own, why = dataclasses.replace(stamp, record_id=str(uuid4())), Payload(REASON, {"reason": reason})
+        freed = {"previous": failed.record_id, "epoch": failed.epoch, "payload": why}
+        asked = append(asked, State.RESOLVED, failed.application, own, **freed)
+    return [
+        *(put_record(item.key, record) for record in asked.records[item.sequence :]),
+        *changes(item, asked, steps),
+        *_recounts(item, asked, steps, states),
     ]
 
 

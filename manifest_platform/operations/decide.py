@@ -93,6 +93,14 @@ def undone(pipeline: Pipeline, feed: str) -> Iterator[Item]:
             yield item
 
 
+def loaded(pipeline: Pipeline, feed: str) -> Iterator[Item]:
+    """Yields the items of a feed that are loaded into the pipeline's target. Reads all items that are not archived."""
+    serving = pipeline.manifest.serving_epochs(feed).get(pipeline.load.key, 1)
+    for item in pipeline.manifest.items(feed, archived=False):
+        if item.processed_by(pipeline.load, serving):
+            yield item
+
+
 def passed_over(pipeline: Pipeline, feed: str) -> Iterator[Item]:
     """Yields the items of a feed that are skipped or quarantined. Reads all items that are not archived."""
     steps = pipeline.manifest.steps(feed)
@@ -134,6 +142,9 @@ def skip(pipeline: Pipeline, key: ItemKey, reason: str, application: str = EVERY
     rows would stay in the warehouse unnoticed. So the ledger is asked first. If it is unreachable, the manifest alone decides.
     """
     who = Application.parse(application)
+    item = pipeline.manifest.item(key)
+    if any(item.is_reload_asked(one.load) for one in pipeline.each_target() if one.load.is_stopped_by(who)):
+        raise Refused(f"{key.name} waits to be reloaded, and its rows are in the warehouse. A skip would leave them there")
     stopped = [one for one in pipeline.each_target() if one.load.is_stopped_by(who)] if key.feed in pipeline.feeds else []
     if applied := next(filter(None, (_applied(one, key) for one in stopped)), None):
         what = (

@@ -252,6 +252,7 @@ class _Words:
             return f"{view.name} may take it once it is next."
         lease = self.manifest.lease(view.step.application, self.item.key.feed)
         late = " It is late, and is appended." if self._is_late(view.step) else ""
+        late = " The rows that it has loaded are replaced." if self.item.is_reload_asked(view.step.application) else late
         why = ", because nothing comes before it" if view.step.order == "strict" else ""
         if lease and lease.is_live(self.now):
             return (

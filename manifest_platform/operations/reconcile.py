@@ -18,7 +18,7 @@ from manifest_platform.manifest import Item, ItemKey, Lease, Record, Refused, St
 from manifest_platform.manifest.dataset import BEYOND_IDS, Mode, SinkState, position_name
 from manifest_platform.pipeline import Pipeline
 from manifest_platform.pipeline.chain import broken
-from manifest_platform.pipeline.loading import Declared, above_fence
+from manifest_platform.pipeline.loading import Declared, above_fence, is_applied
 from manifest_platform.pipeline.requests import Program, RaiseFence, ReadState, Request, ask, run
 from manifest_platform.remedies import Action, Remedy
 from manifest_platform.warehouse.apply import LedgerEntry, Warehouse
@@ -253,7 +253,8 @@ def lacking(pipeline: Pipeline, warehouse: Warehouse, feed: str, after: str) -> 
     A paused worker may have committed an item onto a warehouse that was set back, so that the ledger has it and the manifest
     does not. It is reopened too, and the next load finds that it was applied. An open claim is left for the next holder of
     the lease to settle. An imported item was never in this ledger, and its records have no token. An item loaded before the
-    warehouse was accepted as it is may be in no ledger, and is not loaded again.
+    warehouse was accepted as it is may be in no ledger, and is not loaded again. An item that was reloaded lacks its newest
+    rows, if the ledger has it only from before.
     """
     standing = pipeline.manifest.state(pipeline.load).feed(feed)
     serving, accepted = standing.serving_epoch, standing.accepted
@@ -263,7 +264,8 @@ def lacking(pipeline: Pipeline, warehouse: Warehouse, feed: str, after: str) -> 
         while entry and entry.position < item.key.position:
             entry = next(entries, None)
         record = item.processed_by(pipeline.load, serving)
-        has = entry is not None and entry.position == item.key.position
+        mine = entry if entry and entry.position == item.key.position else None
+        has = is_applied(item, pipeline.load, mine)
         if record is None and any(pipeline.load.key in one.data.get("reopens", ()) for one in item.records):
             yield Lacking(item.key, before, freed=True)  # if the ledger has it too, the next load finds that out
         elif ((record.token or 0) > accepted and not has) if record else (has and _is_free(pipeline, item, serving)):

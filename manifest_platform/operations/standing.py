@@ -95,8 +95,8 @@ class StepStatus:
     """The state of a step on a feed. `watermark`: for a feed of snapshots, the boundary. `behind`, `told`: only for load.
 
     `lag_seconds`: since the oldest waiting item was discovered; None if nothing waits. `counts`: by the operators' words.
-    `failed`, `retried`, `late`, `quarantined`: names of such items; `remedies`: by these kinds, the remedy of the first item.
-    `bad_rows`: only for shred, of the newest items. `told`: notes of the newest loads. `more`: true if the counts stop early.
+    `failed`, `retried`, `late`, `reloads`, `quarantined`: names of such items; `remedies`: by these kinds, the remedy of the
+    first item. `bad_rows`: only for shred, of the newest items. `told`: notes of the newest loads. `more`: the counts stop.
     """
 
     outlook: Outlook
@@ -109,6 +109,7 @@ class StepStatus:
     failed: list[str]
     retried: list[str]
     late: list[str]
+    reloads: list[str]
     quarantined: list[str]
     remedies: dict[str, Remedy]
     lease: dict[str, Any] | None
@@ -192,6 +193,7 @@ def step_status(
         "failed": [one.key.name for one in survey.needed if one.need is Need.FAILED],
         "retried": [one.key.name for one in survey.needed if one.need is Need.RETRY],
         "late": [key.name for key in survey.late],
+        "reloads": [key.name for key in survey.reloads],
         "quarantined": [one.key.name for one in survey.needed if one.need is Need.SET_ASIDE],
     }
     counts = {WORDS[one]: count for one, count in survey.counts.items()}

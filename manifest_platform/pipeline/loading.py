@@ -23,6 +23,7 @@ from manifest_platform.listing import Listing, Table
 from manifest_platform.manifest import (
     OUTPUT,
     Abandoned,
+    Application,
     Claim,
     Failure,
     FailureKind,
@@ -75,8 +76,8 @@ from manifest_platform.warehouse.errors import (
     Unbelieved,
     Unclear,
 )
-from manifest_platform.warehouse.load import EMPTY, Limits
-from manifest_platform.warehouse.rules import is_same_content
+from manifest_platform.warehouse.load import EMPTY, MISSING, Limits, Origin, Reload
+from manifest_platform.warehouse.rules import counts, is_same_content
 
 
 class GivenUp(Refused):
@@ -89,7 +90,7 @@ class Declared:
 
     `feeds`: the steps of each feed. `keeps`: tables that no snapshot empties. `splits_types`: feeds in which values of another
     type go to a second column. `limits`: what a snapshot may do without consent. `load`: the key of the application that loads.
-    `checks`: assertions on every load.
+    `checks`: assertions on every load. `origins`: the ways to rows that older releases loaded without a load time.
     """
 
     feeds: Mapping[str, tuple[Step, ...]]
@@ -98,6 +99,7 @@ class Declared:
     limits: Limits | None = None
     load: str = LOAD
     checks: tuple[CheckSettings, ...] = ()
+    origins: tuple[Origin, ...] = ()
 
     @classmethod
     def by(cls, pipeline: Pipeline) -> Declared:
@@ -109,6 +111,7 @@ class Declared:
             pipeline.source.limits,
             pipeline.load.key,
             pipeline.dataset.load.checks,
+            pipeline.source.origins,
         )
 
     def step(self, feed: str) -> Step:
@@ -212,7 +215,7 @@ def settling(declared: Declared, abandoned: Abandoned) -> Program[Loaded | None]
     believed = None if step.order == "full" else state.feed(key.feed).believed
     yield from above_fence(RaiseFence(state.epoch, believed), state.epoch)
     entry = yield from ask(AskLedger(key.id, _counts_from(state, step, key.feed), believed))
-    if entry is None:
+    if entry is None or not is_applied(abandoned.item, step.application, entry):
         yield from ask(Abandon(abandoned))
         return None
     if landed and not is_same_content(landed.checksum, entry):
@@ -275,7 +278,23 @@ def order_of(declared: Declared, ready: Ready, claim: Claim, listing: Listing) -
         overlaps=overlap(ready.item, claim.step, state.seen_by(claim.step, key.feed)),
         splits_types=key.feed in declared.splits_types,
         checks=declared.checks_of(key.feed),
+        reload=reload_of(declared, claim.item, claim.step),
     )
+
+
+def reload_of(declared: Declared, item: Item, step: Step) -> Reload | None:
+    """Returns the order to replace an item's rows, if an operator asked for that, now or earlier; None if never."""
+    asked = item.reload_asked(step.application)
+    if asked is None:
+        return None
+    allows_missing = MISSING in asked.data.get("allows", ())
+    return Reload(item.attempts_since(asked, step.application), declared.origins, allows_missing)
+
+
+def is_applied(item: Item, application: Application, entry: LedgerEntry | None) -> bool:
+    """True if the ledger's newest entry of an item says that it is loaded. An entry from before a reload does not."""
+    asked = item.reload_asked(application)
+    return counts(Reload(item.attempts_since(asked, application)) if asked else None, entry)
 
 
 def overlap(item: Item, step: Step, feed: FeedState) -> str:

@@ -84,6 +84,7 @@ BAD = Table(
         Column("byte_length", "bigint"),
         Column("raw_base64", "string"),
     ),
+    load_time=True,
 )
 """The table of bad rows. `raw` is the line as text for people. The last three columns keep the line exactly: its place in the
 file's (decompressed) text, its length without its line end, and its bytes in base64 where `raw` differs from them. They are

@@ -22,7 +22,7 @@ from manifest_platform.sources.directories import DirectoryName, Found, FoundNam
 from manifest_platform.sources.preview import Bounds, Guess, Place, Sample
 from manifest_platform.sources.settings import PLATFORM_STEPS, DatasetBasics, DatasetSettings
 from manifest_platform.sources.windows import FoundWindows
-from manifest_platform.warehouse.load import Limits
+from manifest_platform.warehouse.load import Limits, Origin
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -125,6 +125,7 @@ class Source(ABC):
     - `splits_types`: feeds where values of a type that a column cannot hold go to an additional column, since no snapshot
       brings them again
     - `main_table`: the table that exists before anything is shredded; None if there is none
+    - `origins`: the ways to an item's rows in tables to which older releases wrote no load time
     - `retention`: how long the origin keeps directories; None if unknown
 
     Attributes of an instance: `root`, the landing root as a URI, and `completeness`, the rule for when a directory is complete.
@@ -139,6 +140,7 @@ class Source(ABC):
     appends: ClassVar[bool]
     splits_types: ClassVar[frozenset[str]] = frozenset()
     main_table: ClassVar[str | None] = None
+    origins: ClassVar[tuple[Origin, ...]] = ()
     retention: ClassVar[timedelta | None] = None
     root: str
     completeness: Marker | Settle

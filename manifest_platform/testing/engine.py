@@ -43,6 +43,7 @@ from manifest_platform.testing.loads import (
     PRODUCT,
     SCHEMA,
     SITE,
+    Rows,
     content,
     control,
     day,
@@ -65,6 +66,7 @@ from manifest_platform.warehouse.engines.engine import CONTROL_SCHEMA, Engine, E
 from manifest_platform.warehouse.errors import (
     Behind,
     CannotLoad,
+    CannotReload,
     CheckFailed,
     CheckInvalid,
     Conflict,
@@ -84,6 +86,8 @@ from manifest_platform.warehouse.errors import (
     Unclear,
     WarehouseError,
 )
+from manifest_platform.warehouse.load import Origin, Reload
+from manifest_platform.warehouse.tables import naive
 from manifest_platform.warehouse.upkeep_settings import RetentionSettings, UpkeepSettings
 
 _WAIT_SECONDS = 60
@@ -689,6 +693,82 @@ class EngineContract:
         assert told == (f"table {AUDIT.name}: 2 of 4 rows existed already, because it overlaps",)
         assert [id_ for id_, _ in rows_of(engine, AUDIT)] == ["a", "b", "c", "d", "d"]
 
+    # Reloads
+
+    def test_a_reload_replaces_the_rows_of_its_item_and_keeps_the_position(
+        self, shop: Warehouse, engine: Engine, tmp_path: Path
+    ) -> None:
+        """The earlier entry stays in the ledger, because a manifest that is set back may believe its record."""
+        for item in ("1", "2", "3"):
+            shop.apply(_reloadable(tmp_path, item, 3))
+        again = _reloadable(tmp_path, "2", 5, record_id="again", token=2, reload=Reload(frozenset({"again"})))
+        done = shop.apply(again)
+        assert isinstance(done, Applied) and done.entry.rows == {EVENTS.name: 5, AUDIT.name: 1}
+        assert shop.row_counts() == {EVENTS.name: 11, AUDIT.name: 3} == shop.applied_rows(FEED, 1)
+        assert {id_ for id_, _, _, time_ in rows_of(engine, EVENTS) if time_ == naive(done.entry.applied_at)} == {
+            f"2-{n}" for n in range(5)
+        }
+        assert fences(engine) == {FEED: (2, 1, "3")} and shop.fence_row(FEED).record == "again"
+        assert shop.entry_of("record-2") and shop.ledger_entry(FEED, "2", 1, "again") == done.entry
+        assert [one.record_id for one in shop.ledger(FEED, 1)] == ["record-1", "again", "record-3"]
+        assert isinstance(shop.apply(replace(again, believed="again")), AlreadyApplied)
+        twice = replace(again, record_id="third", token=3, believed="again", reload=Reload(frozenset({"third"})))
+        assert isinstance(shop.apply(twice), Applied)
+        assert shop.row_counts() == {EVENTS.name: 11, AUDIT.name: 3} == shop.applied_rows(FEED, 1)
+        assert isinstance(shop.apply(_reloadable(tmp_path, "4", 3, token=3, believed="third")), Applied)
+
+    def test_a_reload_that_is_not_of_exactly_its_own_rows_changes_nothing(
+        self, shop: Warehouse, engine: Engine, tmp_path: Path
+    ) -> None:
+        for item in ("1", "2"):
+            shop.apply(_reloadable(tmp_path, item, 3))
+        events_ = engine.qualified(SCHEMA, EVENTS.name)
+
+        def refused(match: str, **changes: Any) -> None:
+            before = content(engine), ledger(engine), fences(engine)
+            order = _reloadable(tmp_path, "1", 4, record_id="again", reload=Reload(frozenset({"again"}), **changes))
+            with pytest.raises(CannotReload, match=match):
+                shop.apply(order)
+            assert (content(engine), ledger(engine), fences(engine)) == before
+
+        copied = f"""INSERT INTO {events_} SELECT * FROM {events_} WHERE "event_id" = '1-0'"""
+        engine.write(copied)
+        refused("4 rows of the item, and the ledger counts 3")
+        engine.write(f"""DELETE FROM {events_} WHERE "event_id" = '1-0'""")
+        refused(r"rows that it loaded are gone \(1 of table events\)")
+        entries = control(engine, "ledger")
+        shared = f'UPDATE {entries} SET "applied_at" = (SELECT max("applied_at") FROM {entries})'
+        allowed = _reloadable(tmp_path, "1", 4, record_id="again", reload=Reload(frozenset({"again"}), allows_missing=True))
+        assert isinstance(shop.apply(allowed), Applied)
+        assert shop.row_counts()[EVENTS.name] == 7
+        engine.write(shared)
+        with pytest.raises(CannotReload, match="the same load time"):
+            shop.apply(replace(allowed, record_id="third", reload=Reload(frozenset({"third"}))))
+
+    def test_a_reload_finds_rows_that_an_older_release_loaded_without_a_load_time(
+        self, shop: Warehouse, engine: Engine, tmp_path: Path
+    ) -> None:
+        for item in ("1", "2"):
+            shop.apply(_reloadable(tmp_path, item, 3))
+        engine.write(f'UPDATE {engine.qualified(SCHEMA, AUDIT.name)} SET "load_tstamp" = NULL')
+        order = _reloadable(tmp_path, "1", 2, record_id="again", reload=Reload(frozenset({"again"})))
+        with pytest.raises(CannotReload, match="1 of table system_audit_trail__sys"):
+            shop.apply(order)
+        origins = (Origin("id", EVENTS.name, "event_id"),)
+        found = shop.apply(replace(order, reload=Reload(frozenset({"again"}), origins)))
+        assert isinstance(found, Applied) and shop.row_counts() == {EVENTS.name: 5, AUDIT.name: 2}
+        by_file = (Origin("action"),)
+        engine.write(f'UPDATE {engine.qualified(SCHEMA, AUDIT.name)} SET "load_tstamp" = NULL')
+        second = _reloadable(tmp_path, "2", 3, record_id="third", reload=Reload(frozenset({"third"}), by_file))
+        assert isinstance(shop.apply(second), Applied) and shop.row_counts() == {EVENTS.name: 5, AUDIT.name: 2}
+
+    def test_rows_by_key_are_not_reloaded(self, shop: Warehouse, engine: Engine, tmp_path: Path) -> None:
+        shop.apply(window(tmp_path, "0015", products(a="1")))
+        before = content(engine)
+        with pytest.raises(CannotReload, match="product__v change by key"):
+            shop.apply(window(tmp_path, "0015", products(a="1"), record_id="again", reload=Reload(frozenset({"again"}))))
+        assert content(engine) == before
+
     # Several loads in one transaction
 
     def test_loads_that_follow_each_other_are_applied_together_as_one_by_one(
@@ -888,6 +968,14 @@ class EngineContract:
         assert renames == ({"full": 4} if engine.swaps_names else {})
         assert trace.begun >= 12
         assert names_of(engine) == {"b": "1", "d": "1"}
+
+
+def _reloadable(directory: Path, item: str, count: int, **changes: Any) -> Load:
+    """Returns a load of events, and of a row that refers to the first of them and to its file."""
+    rows: Rows = [{"event_id": f"{item}-{n}", "amount": n} for n in range(count)]
+    beside: Rows = [{"id": f"{item}-0", "action": f"{item}/file"}]
+    listing = written(directory, item, [(EVENTS, rows), (replace(AUDIT, load_time=True), beside)])
+    return load(listing, **changes)
 
 
 def _chained(*loads: Load, believed: str) -> list[Load]:

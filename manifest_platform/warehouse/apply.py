@@ -61,6 +61,7 @@ from manifest_platform.warehouse.errors import (
 from manifest_platform.warehouse.families import Families
 from manifest_platform.warehouse.gate import Gate
 from manifest_platform.warehouse.load import Full, Load
+from manifest_platform.warehouse.reload import Reloads
 from manifest_platform.warehouse.retries import patiently, repeated
 from manifest_platform.warehouse.rules import (
     Entry,
@@ -75,6 +76,7 @@ from manifest_platform.warehouse.rules import (
     moves,
     passing_all,
     refusals,
+    replacing,
 )
 from manifest_platform.warehouse.snapshot import NameKept, Replacement, replacement
 from manifest_platform.warehouse.tables import LOAD_TIME, Staged, Tables, check_counts, is_passing
@@ -132,6 +134,7 @@ class Warehouse:
         self._families = Families(engine, dataset)
         self._gate = Gate(engine, self._tables)
         self.upkeep = Upkeep(engine, dataset, self._tables, self._ledger, self._known_tables)
+        self._reloads = Reloads(engine, self._tables, self._ledger, self._known_tables, self.upkeep.removed)
         self._told: list[str] = []  # of the load in progress
         self._prepared: set[str] = set()
         self._authority: dict[str, tuple[int, int]] = {}  # epoch and token of each feed's newest load
@@ -236,7 +239,7 @@ class Warehouse:
             return self._apply_full(load, load.full)
         self._require_fence(load.feed, load.believed)
         self.prepare(load.feed)
-        return self._apply_with_known_columns(load)
+        return self._apply_with_known_columns(replacing(load, self._ledger))
 
     @repeated
     def apply_all(self, loads: Sequence[Load]) -> list[Applied]:
@@ -536,6 +539,8 @@ class Warehouse:
             if self._may_go_on(transaction, load):
                 self._families.enter(transaction, load)
                 now = datetime.now(UTC)
+                if load.replaces:
+                    now = self._reloads.remove(transaction, load, now)
                 with _constraints_named(load):
                     total = sum(map(load.listing.rows, staged))
                     with progress.work(f"loading {short_name(load.item)}", total, "rows") as work:

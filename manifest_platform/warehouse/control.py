@@ -230,7 +230,7 @@ class Ledger:
 
     def entry(self, feed: str, item: str, since_epoch: int) -> LedgerEntry | None:
         """Returns the newest entry of an item in this epoch or later; None if there is none."""
-        found = self._engine.execute(
+        found = self._query(
             f'SELECT {_LEDGER_NAMES} FROM {self._table} WHERE "dataset" = ? AND "feed" = ? AND "item" = ? '  # noqa: S608
             'AND "epoch" >= ? ORDER BY "epoch" DESC, "applied_at" DESC LIMIT 1',
             (self._dataset, feed, item, since_epoch),
@@ -298,6 +298,15 @@ class Ledger:
             (self._dataset, feed, *items, since_epoch),
         )
         return bool(found)
+
+    def shares(self, entry: LedgerEntry) -> str | None:
+        """Returns another item with the load time of an entry; None if the load time names the entry's item alone."""
+        found = self._query(
+            f'SELECT "item" FROM {self._table} WHERE "dataset" = ? AND "applied_at" = ? '  # noqa: S608
+            'AND NOT ("feed" = ? AND "item" = ?) LIMIT 1',
+            (self._dataset, naive(entry.applied_at), entry.feed, entry.item),
+        )
+        return found[0][0] if found else None
 
     def has_record(self, record: str) -> bool:
         """True if the attempt with this record id was applied, on any feed."""

@@ -136,6 +136,10 @@ class EpochInUse(CannotLoad):
     """A snapshot's epoch is not new: the warehouse has loaded something else in it."""
 
 
+class CannotReload(CannotLoad):
+    """The item's rows in the warehouse cannot be told from others, or are not what the ledger says. Nothing was changed."""
+
+
 class OtherFamily(CannotLoad):
     """A table holds rows of another family of the source; found before any data or DDL."""
 

@@ -9,6 +9,8 @@ from manifest_platform.warehouse.checks import CheckSettings
 
 EMPTY, SHRINK = "empty", "shrink"
 """The consents that an operator can give: load a snapshot without rows, or a snapshot that shrinks a table."""
+MISSING = "missing"
+"""The consent to reload an item of which some rows are no longer in the warehouse."""
 
 
 @dataclass(frozen=True)
@@ -48,6 +50,33 @@ class Full:
 
 
 @dataclass(frozen=True)
+class Origin:
+    """A way to an item's rows in tables to which an older release wrote no load time.
+
+    `column`: a column of such a table. It refers to the column `refers` of the appended table `table`, whose rows have a load
+    time; or, without these, it has the URI of the file that the row comes from.
+    """
+
+    column: str
+    table: str = ""
+    refers: str = ""
+
+
+@dataclass(frozen=True)
+class Reload:
+    """The part of a load that makes it a reload: the item's rows are replaced, not added to.
+
+    `attempts`: the ids of the attempts since the operator asked for it. An entry of the ledger that is not of these is of an
+    earlier load, and is superseded. `origins`: the ways to rows without a load time. `allows_missing`: true if some of the rows
+    may be gone.
+    """
+
+    attempts: frozenset[str]
+    origins: tuple[Origin, ...] = ()
+    allows_missing: bool = False
+
+
+@dataclass(frozen=True)
 class Load:
     """A shredded directory to apply, and the authority to apply it.
 
@@ -61,7 +90,8 @@ class Load:
     such a chain. `snapshots`: the feed whose snapshots contain this feed's items; the load is refused on top of a snapshot that
     is newer than its `serving_epoch`. `overlaps`: a text that names what the directory's time overlaps; then rows of appended
     tables that already exist are left out. `splits_types`: a value whose type a column of an appended table cannot hold goes to
-    a column beside it. `checks`: assertions that the load must meet (see `checks`).
+    a column beside it. `checks`: assertions that the load must meet (see `checks`). `reload`: the load replaces the item's
+    rows. `replaces`: the record id of the ledger's entry whose rows it replaces; empty if there is none.
     """
 
     item: str
@@ -80,3 +110,5 @@ class Load:
     overlaps: str = ""
     splits_types: bool = False
     checks: tuple[CheckSettings, ...] = ()
+    reload: Reload | None = None
+    replaces: str = ""

@@ -12,11 +12,11 @@ believed record, so nothing is loaded on top of it. A manifest that was set back
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Any, Literal, NamedTuple, Protocol
 
-from manifest_platform.warehouse.load import Full, Load
+from manifest_platform.warehouse.load import Full, Load, Reload
 
 
 class Held(NamedTuple):
@@ -34,6 +34,11 @@ class Entry(Protocol):
     @property
     def checksum(self) -> str:
         """The checksum of the landed directory, as applied."""
+        ...
+
+    @property
+    def record_id(self) -> str:
+        """The id of the attempt that applied it."""
         ...
 
 
@@ -139,9 +144,9 @@ def moves(load: Load) -> Moves:
 
 
 def passing(load: Load) -> Move:
-    """Moves the fence to the position and the record of a load. A late load leaves the position unchanged."""
+    """Moves the fence to the position and the record of a load. A late load, or a reload, leaves the position."""
     changes, conditions = lift(load.token, load.epoch)
-    if not load.late:
+    if not load.late and not load.replaces:
         changes += (Change("applied", load.position),)
         conditions += (Condition("applied", "<", load.position),)
     if load.believed is not None:
@@ -181,10 +186,32 @@ def other_feeds(load: Load, full: Full) -> list[str]:
     return [feed for feed in full.feeds if feed != load.feed]
 
 
+def counts(reload: Reload | None, entry: Entry | None) -> bool:
+    """True if the ledger's newest entry of an item says that it is applied. For a reload, that of an earlier load does not.
+
+    `reload`: None for an item that is loaded for the first time.
+    """
+    return entry is not None and (reload is None or entry.record_id in reload.attempts)
+
+
+def replacing(load: Load, ledger: LedgerAnswers) -> Load:
+    """Returns a reload together with the record of the ledger's entry whose rows it replaces; any other load as it is."""
+    if load.reload is None:
+        return load
+    entry = ledger.entry(load.feed, load.item, load.serving_epoch)
+    return replace(load, replaces=entry.record_id if entry and not counts(load.reload, entry) else "")
+
+
 def is_held_back(load: Load, ledger: LedgerAnswers) -> bool:
-    """True if the ledger stops a transaction whose moves succeeded. A snapshot is stopped by any entry of its epoch."""
+    """True if the ledger stops a transaction whose moves succeeded. A snapshot is stopped by any entry of its epoch.
+
+    A reload is stopped if the newest entry is not the entry that it replaces.
+    """
     if load.full:
         return ledger.in_epoch(load, load.full) is not None
+    if load.reload:
+        entry = ledger.entry(load.feed, load.item, load.serving_epoch)
+        return (entry.record_id if entry else "") != load.replaces
     if ledger.has(load.feed, load.item, load.serving_epoch):
         return True
     return bool(load.snapshots and ledger.beyond(load.snapshots, load.serving_epoch))
@@ -239,7 +266,8 @@ def refusals(load: Load, fence: Callable[[str], Held], ledger: LedgerAnswers) ->
         yield Refusal(Why.SNAPSHOT_AHEAD, load.feed, held, other=ahead)
     if not load.full and not knows(load.believed, ledger):
         yield Refusal(Why.UNBELIEVED, load.feed, held)
-    if entry := ledger.entry(load.feed, load.item, load.serving_epoch):
+    entry = ledger.entry(load.feed, load.item, load.serving_epoch)
+    if entry and counts(load.reload, entry):
         yield Refusal(Why.KNOWN if is_same_content(load.checksum, entry) else Why.OTHER_CONTENT, load.feed, held, entry)
     if load.full:
         for feed in other_feeds(load, load.full):
@@ -250,7 +278,8 @@ def refusals(load: Load, fence: Callable[[str], Held], ledger: LedgerAnswers) ->
         return
     if load.believed is not None and held.record != load.believed:
         yield Refusal(Why.MANIFEST_BEHIND, load.feed, held)
-    if not load.late and load.position <= held.applied:  # str compares by code point, which is the bytewise order of UTF-8
+    stays = load.late or load.replaces
+    if not stays and load.position <= held.applied:  # str compares by code point, which is the bytewise order of UTF-8
         yield Refusal(Why.BEHIND, load.feed, held)
 
 

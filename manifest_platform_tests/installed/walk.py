@@ -22,6 +22,7 @@ GIVEN = {
     "explain": [ITEM],
     "history": [ITEM],
     "import": ["/dev/null"],
+    "reload": [ITEM],
     "reshred": [ITEM],
     "resolve": [ITEM],
     "run": ["--application", "report", "--", "true"],

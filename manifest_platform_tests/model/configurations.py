@@ -37,6 +37,7 @@ class Budget(NamedTuple):
     rewrites: int = 0
     lost: int = 0
     archives: int = 0
+    reloads: int = 0
 
 
 @dataclass(frozen=True)
@@ -317,6 +318,37 @@ CONFIGURATIONS = [
         (Feed(items=1),),
         workers=1,
         shred=True,
+    ),
+    Configuration("reload", "an item that is reloaded", Budget(expiries=1, failures=1, reloads=1), (INCR,)),
+    Configuration(
+        "reload-twice",
+        "items that are reloaded, also late ones, and again",
+        Budget(crashes=1, unclear=1, reloads=2),
+        (Feed(items=2, late="append"),),
+        workers=1,
+    ),
+    Configuration(
+        "reload-shred",
+        "an item that is shredded again and reloaded",
+        Budget(crashes=1, reshreds=1, reloads=1),
+        (Feed(items=1),),
+        workers=1,
+        shred=True,
+        clerks=2,
+    ),
+    Configuration(
+        "reload-restore",
+        "the manifest is set back to before or after a reload was asked for",
+        Budget(restores=1, reloads=1),
+        (INCR,),
+        workers=1,
+    ),
+    Configuration(
+        "reload-rewind",
+        "the warehouse is set back to before a reload, and reconciled",
+        Budget(rewinds=1, refusals=1, reloads=1),
+        (INCR,),
+        workers=1,
     ),
     Configuration("archive", "records of finished items are archived", Budget(expiries=1, archives=1), (INCR,), shred=True),
     Configuration(

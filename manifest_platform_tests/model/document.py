@@ -30,6 +30,7 @@ _THINGS = {
     "rewrites": "rewritten directory accepted",
     "lost": "output lost",
     "archives": "archive",
+    "reloads": "reload",
 }
 
 

@@ -23,6 +23,7 @@ from manifest_platform.manifest.store import Put, Write
 from manifest_platform.operations import accept, reconcile
 from manifest_platform.pipeline import catching_up, loading
 from manifest_platform.pipeline.requests import Abandon, Program, ask
+from manifest_platform.warehouse import rules
 
 Patch = tuple[object, str, Any]
 
@@ -71,6 +72,19 @@ def _blind(item: Item) -> Item:
     return Blind(item.key, item.records)
 
 
+def _reloads_open(item: Item, *given: Any, **more: Any) -> list[Write]:
+    return _reload(_blind(item), *given, **more)
+
+
+def _chooses_reloads_first(step: Step, state: StepState, feed: str, late: Iterable[Item], holding: bool) -> Verdict | None:
+    for item in late:
+        judged = dataset.judge(item, step, state.feed(feed))
+        if judged.standing not in dataset.PASSED:
+            return dataset.verdict_on(item, judged, step, state, holding)
+    return None
+
+
+_reload = transitions.reload
 _complete, _discover = transitions.complete, transitions.discover
 _begin, _cancel = transitions.begin_full_load, transitions.cancel_full_load
 _skip, _unskip, _resolve, _claim = transitions.skip, transitions.unskip, transitions.resolve, transitions.claim
@@ -639,6 +653,50 @@ GUARDS = [
         "an accepted directory is shredded again",
         "accept-item",
         patches=((operations.Manifest, "reopen", _reopens_nothing),),
+    ),
+    Guard(
+        "reload_settled",
+        "an item that is being processed is not reloaded",
+        "reload",
+        needless="an item that is done is not being processed, and an item that waits to be reloaded is not reloaded again",
+        patches=((transitions, "reload", _reloads_open),),
+    ),
+    Guard("reload_removes", "a reload removes the rows that it replaces", "reload"),
+    Guard(
+        "reload_keeps_place",
+        "a reload goes behind the sink's position, and leaves it",
+        "reload",
+        patches=((rules, "replacing", lambda load, _: load),),
+    ),
+    Guard(
+        "reload_counts",
+        "an entry of the ledger from before a reload was asked for does not count",
+        "reload",
+        patches=((rules, "counts", lambda _, entry: entry is not None),),
+    ),
+    Guard(
+        "reload_in_settle",
+        "nor does it when a dead worker's reload is settled",
+        "reload-twice",
+        patches=((loading, "is_applied", lambda *given: given[-1] is not None),),
+    ),
+    Guard(
+        "reload_in_reconcile",
+        "nor does it when a sink that was set back is reconciled",
+        "reload-rewind",
+        patches=((reconcile, "is_applied", lambda *given: given[-1] is not None),),
+    ),
+    Guard(
+        "reload_waits",
+        "an item that waits to be reloaded has a waiting row, because no step looks behind the watermark",
+        "reload",
+        patches=((FeedState, "has_waiting", property(lambda self: bool(self.late))),),
+    ),
+    Guard(
+        "reload_in_order",
+        "an item that the sink lacks is not loaded before its turn because it waits to be reloaded",
+        "reload-rewind",
+        patches=((dataset, "_choose_late", _chooses_reloads_first),),
     ),
     Guard(
         "archive_age",

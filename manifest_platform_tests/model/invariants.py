@@ -28,11 +28,12 @@ class Facts(NamedTuple):
     set_aside: bool
     open: bool
     failed: bool
+    reloads: bool = False
 
     @property
     def passed(self) -> bool:
         """True if a later item may be loaded before this item is: a record gives the reason."""
-        return self.done or self.skipped or self.late
+        return self.done or self.skipped or self.late or self.reloads
 
 
 def facts(log: Log, application: str, serving: int) -> Facts:
@@ -55,7 +56,13 @@ def facts(log: Log, application: str, serving: int) -> Facts:
         set_aside=bool(marks) and max(epoch for epoch, _ in marks) >= serving and marks[-1][1],
         open=any(one.state is State.PROCESSING and n not in ended for n, one in mine),
         failed=any(one.state is State.FAILED and n not in resolved for n, one in mine),
+        reloads=_reload(log, application) > max((n for n, one in mine if one.state is State.PROCESSED), default=0),
     )
+
+
+def _reload(log: Log, application: str) -> int:
+    """The number of the record that asked for the newest reload; 0 if there was none."""
+    return max((n for n, one in enumerate(log, start=1) if one.reloads and application in one.reopens), default=0)
 
 
 class Past(NamedTuple):
@@ -155,6 +162,10 @@ def _wrong_feed(scope: Scope, feed: int, items: list[int], rows: int, sink: Sink
             yield f"(4) {name} is done, but not in the warehouse"
         if fact.done and i not in applied:
             yield f"(2) {name} is done, but readers do not see it"
+        asked = _reload(log, LOAD.key)
+        since = {scope.record_id(i, n, one.life) for n, one in enumerate(log, start=1) if n > asked}
+        if fact.done and asked and not any(one.item == name and one.record_id in since for one in sink.ledger):
+            yield f"(2) {name} is done, but readers see its rows from before the reload"
         if scope.keys[i].position <= known.swept and not (fact.passed or contained):
             yield f"(7) {name} was passed over without a record"
         reopened = any(LOAD.key in one.reopens for one in log)
@@ -170,12 +181,12 @@ def _wrong_feed(scope: Scope, feed: int, items: list[int], rows: int, sink: Sink
             yield f"(7) {name} is in the snapshot, but marked late"
         if (i, True) in seen and not fact.late:
             yield f"(1) {name} was applied as late, but is not late"
-        if i in applied and not (fact.done or fact.open):
+        if i in applied and not (fact.done or fact.open or fact.reloads):
             yield f"(4) {name} is in the warehouse, but neither done nor open in the manifest"
         if i in applied and fact.late and fact.set_aside:
             yield f"(7) {name} is marked late, but was applied"
         by_operator = any(one.state is State.SKIPPED for one in log)
-        if fact.failed and not by_operator and not fact.late and i < last:
+        if fact.failed and not by_operator and not fact.late and not fact.reloads and i < last:
             yield f"(3) {name} failed, but a later item was applied"
 
 
@@ -195,16 +206,18 @@ def _wrong_counters(scope: Scope, feed: int, items: list[int], rows: int, state:
     """
     known = state.feed(scope.feeds[feed])
     watermark = known.boundary
-    counts = {"applied": 0, "skipped": 0, "quarantined": 0, "late": 0}
+    counts = {"applied": 0, "skipped": 0, "quarantined": 0, "late": 0, "reloads": 0}
     for i in items:
         fact = facts(scope.logs.values[scope.log(rows, i)], LOAD.key, known.serving_epoch)
         strict_late = fact.late and scope.configuration.feeds[feed].order == "strict"
         name = "skipped" if fact.skipped else "applied" if fact.done else None
         if name is None and strict_late:
             name = "quarantined" if fact.set_aside else "late"
+        if name is None and fact.reloads:
+            name = "reloads"
         if name:
             counts[name] += 1
-        if fact.done and not strict_late:
+        if (fact.done or fact.reloads) and not strict_late:
             watermark = max(watermark, scope.keys[i].position)
     for name, count in counts.items():
         if getattr(known, name) != count:
@@ -231,6 +244,7 @@ def _wrong_rows(scope: Scope, rows: int, state: StepState) -> Iterator[str]:
                 waits = not fact.done and not fact.skipped
             else:
                 waits = fact.late and not fact.set_aside and not fact.done and not fact.skipped
+                waits = waits or (fact.reloads and not fact.skipped)
                 if not fact.late and any(one.late for one in log):
                     continue  # a mark of an epoch that ended: its row may stay, because no step reads it
             if there != waits:
@@ -294,6 +308,7 @@ def unfinished(scope: Scope, rows: int, sink: Sink, past: Past) -> str | None:
                 not past.restored
                 and not past.accepted
                 and not fact.done
+                and not fact.reloads
                 and not (past.rewound and fact.skipped)
                 and any(i == one for one, _ in _applied(scope, sink.content[feed]))
             ):
@@ -301,7 +316,7 @@ def unfinished(scope: Scope, rows: int, sink: Sink, past: Past) -> str | None:
             if not log or (scope.keys[i].position <= sink.content[feed].boundary and not fact.late):
                 continue
             stops = fact.failed or _waits_for_shred(scope, log)
-            if fact.late and not fact.set_aside and not fact.done and not fact.skipped:
+            if (fact.reloads or (fact.late and not fact.set_aside)) and not fact.done and not fact.skipped:
                 if stops:
                     break
                 return f"(8) at rest, but {scope.keys[i].id} can be appended"

@@ -98,7 +98,7 @@ from manifest_platform_tests.model.sink import Sink
 OUTPUTS = Payload(OUTPUT, {"rows": 1})
 FREE = -1
 CRASH, EXPIRY, LOSS, UNCLEAR, FAILURE, RESOLVE, SKIP, UNSKIP, BEGIN, CANCEL = range(10)
-RESTORE, REWIND, REFUSAL, ACCEPT, RESHRED, REWRITE, LOST, ARCHIVE = range(10, len(Budget._fields))
+RESTORE, REWIND, REFUSAL, ACCEPT, RESHRED, REWRITE, LOST, ARCHIVE, RELOAD = range(10, len(Budget._fields))
 CANCEL_ERRAND = "cancel"
 LABELS = {"believe": "believe the fence", "believe_sink": "believe the sink", "free": "free"}
 UNREAD, FRESH = -2, -1
@@ -535,7 +535,7 @@ class Program:
     def _commit(self, sink: int, load: Load) -> int | None:
         """The sink after a load's transaction; None if it is rolled back."""
         key = (sink, load.item, load.record_id, load.token, load.epoch, load.serving_epoch, load.late, load.believed)
-        key = (*key, load.checksum)
+        key = (*key, load.checksum, load.reload)
         if key not in self._commits:
             after = self.rules.commit(self.sinks.values[sink], load)
             self._commits[key] = None if after is None else self.sinks.of(after)
@@ -915,8 +915,11 @@ class Program:
         positions = {key.id: key.position for key in self.scope.keys}
 
         def ledger(feed: str, since_epoch: int, after: str = "") -> Iterator[Any]:
-            items = {one.item for one in self.sinks.values[sink].ledger if one.feed == feed and one.epoch >= since_epoch}
-            return (SimpleNamespace(position=one) for one in sorted(map(positions.__getitem__, items)) if one > after)
+            held = self.sinks.values[sink]
+            items = {one.item for one in held.ledger if one.feed == feed and one.epoch >= since_epoch}
+            newest = ((positions[item], held.entry(feed, item, since_epoch)) for item in items)
+            found = sorted((at, entry.record_id) for at, entry in newest if entry and at > after)
+            return (SimpleNamespace(position=at, record_id=record) for at, record in found)
 
         return SimpleNamespace(ledger=ledger)
 
@@ -1046,6 +1049,8 @@ class Program:
                 return transitions.skip(item, SHRED, "", steps, states, stamp())
             case "unskip":
                 return transitions.unskip(item, "", steps, states, DISCOVERY, stamp())
+            case "reload":
+                return transitions.reload(item, LOAD, "", [], steps, states, OPERATOR, stamp())
             case "archive":
                 return move(item, ArchivedRecords("", "", item.sequence))
             case _:
@@ -1095,4 +1100,5 @@ ERRANDS = {
     "reshred": RESHRED,
     "accept": REWRITE,
     "archive": ARCHIVE,
+    "reload": RELOAD,
 }

@@ -66,6 +66,7 @@ class Event(NamedTuple):
     version: int = 0
     life: int = 0
     together: int = 0
+    reloads: bool = False
 
 
 Log = tuple[Event, ...]
@@ -245,6 +246,7 @@ class Scope:
             "automatic": event.automatic,
             "kind": event.kind,
             "reopens": list(event.reopens),
+            "reloads": event.reloads,
             "bytes": 1,
             **({"batch": event.together} if event.together else {}),
         }
@@ -288,7 +290,9 @@ class Scope:
     def outline(self, number: int, feed: int) -> int:
         """The number of the part of a state that loading depends on. Counters and other feeds would multiply the worlds."""
         state, name = self.state(number), self.feeds[feed]
-        known = dataclasses.replace(state.feed(name), swept="", stop=None, applied=0, skipped=0, quarantined=0, late=0)
+        known = dataclasses.replace(
+            state.feed(name), swept="", stop=None, applied=0, skipped=0, quarantined=0, late=0, reloads=0
+        )
         return self.state_number(dataclasses.replace(state, feeds={name: known}))
 
     # Writes
@@ -419,6 +423,7 @@ def _event(stored: dict[str, Any], sequences: dict[str, int]) -> Event:
         tuple(sorted(data.get("reopens", ()))),
         data["version"] if stored["payload"] and stored["payload"]["schema"] == ACCEPTED else 0,
         together=data.get("batch", 0),
+        reloads=bool(data.get("reloads")),
     )
 
 

@@ -24,13 +24,14 @@ class Content(NamedTuple):
 
 
 class Entry(NamedTuple):
-    """A row of the ledger."""
+    """A row of the ledger. `nth`: the number of the item's entries that it supersedes."""
 
     feed: str
     item: str
     epoch: int
     record_id: str
     checksum: str = ""
+    nth: int = 0
 
 
 class Sink(NamedTuple):
@@ -59,7 +60,7 @@ class Sink(NamedTuple):
     def entry(self, feed: str, item: str, since_epoch: int) -> Entry | None:
         """The newest entry of an item."""
         mine = [one for one in self.ledger if (one.feed, one.item) == (feed, item) and one.epoch >= since_epoch]
-        return max(mine, key=lambda one: (one.epoch, one.record_id), default=None)
+        return max(mine, key=lambda one: (one.epoch, one.nth, one.record_id), default=None)
 
     def has(self, feed: str, item: str, since_epoch: int) -> bool:
         """True if an item was applied."""
@@ -107,6 +108,7 @@ class Rules:
 
     def refusal(self, sink: Sink, load: Load) -> Refusal | None:
         """The reason why a load is refused; None if it may commit, or if no rule gives a reason."""
+        load = rules.replacing(load, sink)
         return next((one for one in rules.refusals(load, sink.fence, sink) if self._counts(one, load)), None)
 
     def _counts(self, refusal: Refusal, load: Load) -> bool:
@@ -120,6 +122,7 @@ class Rules:
 
     def commit(self, sink: Sink, load: Load) -> Sink | None:
         """The sink after a load's transaction; None if it is rolled back."""
+        load = rules.replacing(load, sink)
         moves = rules.moves(load)
         if not all(self._may(move, sink.fence(feed)) for feed, move in moves) or self._is_held_back(sink, load):
             return None
@@ -131,8 +134,11 @@ class Rules:
             if load.full and feed in load.full.covers:
                 content[n] = Content(load.epoch, load.full.boundary)
         n = sink.feeds.index(load.feed)
-        content[n] = content[n]._replace(applied=(*content[n].applied, (load.item, load.late)))
-        entry = Entry(load.feed, load.item, load.epoch, load.record_id, load.checksum)
+        before = sink.entry(load.feed, load.item, load.serving_epoch) if load.replaces else None
+        if not before or "reload_removes" in self.off:
+            content[n] = content[n]._replace(applied=(*content[n].applied, (load.item, load.late)))
+        nth = before.nth + 1 if before else 0
+        entry = Entry(load.feed, load.item, load.epoch, load.record_id, load.checksum, nth)
         return Sink(sink.feeds, tuple(fences), tuple(content), sink.ledger | {entry})
 
     def commit_all(self, sink: Sink, loads: Sequence[Load]) -> Sink | None:

@@ -31,6 +31,8 @@ SMALL = (
     "rewind-append",
     "rewind-restore",
     "accept-restore",
+    "reload",
+    "reload-rewind",
     "archive",
     "rewind-archive",
     "two-operators-full",

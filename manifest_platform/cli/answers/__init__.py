@@ -71,6 +71,7 @@ ANSWERS: dict[str, Any] = {
     "merge external-schema": merging.ExternalSchema,
     "resolve": _DECIDED,
     "reshred": _DECIDED,
+    "reload": Lines((*_DECIDED.types, work.Replacing)),
     "accept": _DECIDED,
     "skip items": _DECIDED,
     "skip add": Lines((work.SkipRuleAdded, *_DECIDED.types)),

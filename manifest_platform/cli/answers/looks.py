@@ -83,6 +83,7 @@ class Step(TypedDict):
     failed: list[str]
     retried: list[str]
     late: list[str]
+    reloads: list[str]
     quarantined: list[str]
     lease: Lease | None
     bad_rows: BadRows | None

@@ -318,6 +318,20 @@ class Refused(TypedDict):
     error: Told
 
 
+class Replacing(TypedDict):
+    """The rows by table that a reload of an item removes from a target, and those that it loads instead. Only with --dry-run.
+
+    `loaded_at`: the time of the load whose rows go; null if the warehouse could not be asked.
+    """
+
+    event: Literal["replacing"]
+    item: Item
+    target: str
+    loaded_at: Time | None
+    removes: dict[str, int]
+    loads: dict[str, int]
+
+
 class DecisionsEnded(TypedDict):
     """The number of decisions that were written and refused. The last line, if there are several items."""
 

@@ -14,7 +14,7 @@ from manifest_platform.manifest import Application, FeedState, Item, ItemKey, St
 from manifest_platform.manifest.dataset import BEYOND_IDS, PASSED, Mode, judge
 from manifest_platform.manifest.transitions import counted_as
 
-COUNTERS = ("applied", "skipped", "quarantined", "late")
+COUNTERS = ("applied", "skipped", "quarantined", "late", "reloads")
 
 
 @dataclass(frozen=True)
@@ -99,9 +99,11 @@ class Fold:
         if self.step.order != "strict":
             return
         late = item.is_late_for(application, self.serving)
-        if item.processed_by(application, self.serving) and not late and position > self.watermark:
+        reloads = item.is_reload_asked(application)
+        done = reloads or item.processed_by(application, self.serving)
+        if done and not late and position > self.watermark:
             self.watermark, self.stop = position, item.landed.stop if item.landed else None
-        if not late and judge(item, self.step, state.feed(self.feed)).standing not in PASSED:
+        if not late and not reloads and judge(item, self.step, state.feed(self.feed)).standing not in PASSED:
             self.swept = self.seen if self.swept is None else self.swept
             if position <= self.looked:
                 self.lost.append(item.key)

@@ -16,6 +16,7 @@ from manifest_platform.manifest import (
     Blocked,
     ConditionFailed,
     Idle,
+    Item,
     ItemKey,
     Lease,
     LeaseBusy,
@@ -32,7 +33,7 @@ from manifest_platform.manifest.transitions import put_state
 from manifest_platform.operations.doctor.findings import Finding, Kind
 from manifest_platform.operations.doctor.log import States, read_item, rows_there
 from manifest_platform.pipeline import LOAD, Pipeline
-from manifest_platform.pipeline.loading import loaded_payload, settle
+from manifest_platform.pipeline.loading import is_applied, loaded_payload, settle
 from manifest_platform.pipeline.shredding import shredded_bytes
 from manifest_platform.warehouse.apply import LedgerEntry, Warehouse, other_content
 from manifest_platform.warehouse.errors import OtherContent
@@ -135,6 +136,9 @@ def adopt(pipeline: Pipeline, feed: str, ledger: Mapping[str, LedgerEntry]) -> I
             if isinstance(verdict, Abandoned):
                 settle(pipeline, lease, verdict)
                 yield f"{verdict.item.key.name}: the claim of {pipeline.load.key} by {verdict.processing.author} is ended"
+            elif isinstance(verdict, Ready | Blocked) and _waits_for_reload(pipeline.load, verdict.item, ledger):
+                yield _stopped(verdict)
+                return
             elif isinstance(verdict, Ready | Blocked) and (differs := _other_content(verdict, ledger)):
                 yield f"{verdict.item.key.name} is not recorded as loaded: {differs}"
                 return
@@ -151,6 +155,11 @@ def adopt(pipeline: Pipeline, feed: str, ledger: Mapping[str, LedgerEntry]) -> I
                 if left:
                     yield _stopped(verdict)
                 return
+
+
+def _waits_for_reload(load: Application, item: Item, ledger: Mapping[str, LedgerEntry]) -> bool:
+    """True if an item waits to be reloaded, and the ledger has only the rows that will be replaced."""
+    return item.is_reload_asked(load) and not is_applied(item, load, ledger.get(item.key.position))
 
 
 def _other_content(verdict: Ready | Blocked, ledger: Mapping[str, LedgerEntry]) -> OtherContent | None:

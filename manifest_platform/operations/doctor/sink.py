@@ -14,6 +14,7 @@ from manifest_platform.operations.doctor.findings import CLEAN, REPAIR, Finding,
 from manifest_platform.operations.doctor.log import Watcher, look_again
 from manifest_platform.pipeline import SHRED, Pipeline
 from manifest_platform.pipeline.chain import broken_at
+from manifest_platform.pipeline.loading import is_applied
 from manifest_platform.remedies import Action, Remedy
 
 if TYPE_CHECKING:
@@ -53,6 +54,7 @@ class LedgerWatcher(Watcher):
         entry = None
         if self._next and self._next.position == item.key.position:
             entry, self._next = self._next, next(self._entries, None)
+        entry = entry if is_applied(item, self._application, entry) else None
         recorded = self._recorded(item)
         if (recorded is None) != (entry is None) and not self._accepted_without(recorded):
             self._suspects[item.key] = entry
@@ -86,7 +88,9 @@ class LedgerWatcher(Watcher):
             if entry and not item.records:
                 if not self._accepted or self.pipeline.source.holds(key.id):  # otherwise it is older than the acceptance
                     yield self._unknown(key, entry)
-            elif entry and not recorded and not self._in_work(item):
+                continue
+            entry = entry if is_applied(item, self._application, entry) else None
+            if entry and not recorded and not self._in_work(item):
                 yield self._unrecorded(item, entry)
             elif recorded and not entry and not self._accepted_without(recorded):
                 yield self._unledgered(item, recorded)

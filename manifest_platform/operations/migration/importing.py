@@ -487,11 +487,13 @@ def _is_jumped(item: Item, step: Step, state: StepState) -> bool:
     standing = state.feed(item.key.feed)
     if item.key.position > standing.watermark or item.is_late_for(step.application, standing.serving_epoch):
         return False
+    if item.is_reload_asked(step.application):
+        return False
     return judge(item, step, standing).standing not in PASSED
 
 
 def _counted(states: Mapping[str, StepState], counts: Mapping[str, Counter[str]], step: Step, feed: str) -> StepState:
     """Returns a step's state with its feed's counters, and with all of the feed up to the watermark seen."""
     state, counted = states[step.application.key], counts[step.application.key]
-    counters = {name: counted[name] for name in ("applied", "skipped", "quarantined", "late")}
+    counters = {name: counted[name] for name in ("applied", "skipped", "quarantined", "late", "reloads")}
     return state.with_feed(feed, swept=state.feed(feed).watermark, **counters)

@@ -34,6 +34,7 @@ from manifest_platform.sources.preview import Bounds, Guess, Place, Sample
 from manifest_platform.sources.snowplow.settings import EVENTS_TABLE, FEED, RUNS, SnowplowSettings, time_column
 from manifest_platform.sources.source import LOAD, SHRED, Known, Named, Source, Words, rewritten
 from manifest_platform.sources.windows import FoundWindows, Registered, Stretch, divide, list_windows, read_window
+from manifest_platform.warehouse.load import Origin
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -144,6 +145,7 @@ class SnowplowEnriched(Source):
     feeds = (FEED,)
     main = FEED
     appends = True
+    origins = (Origin("root_id", EVENTS_TABLE, "event_id"), Origin("file"))
     main_table = EVENTS_TABLE
 
     def __init__(self, dataset: str, settings: SnowplowSettings):

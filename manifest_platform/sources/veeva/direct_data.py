@@ -171,7 +171,7 @@ class Contents:
         labels = self.labels.get(table, {})
         said = {name: text for name in names if (text := description(labels.get(known.find(name) or "")))}
         if self.feed == "log":
-            return Table(table, columns, "append", key, descriptions=said)
+            return Table(table, columns, "append", key, load_time=True, descriptions=said)
         mode = "merge" if self.feed == "incr" or self._is_partial(table) else "replace"
         return Table(table, columns, mode, key, descriptions=said)
 

@@ -48,7 +48,7 @@ from manifest_platform.sources.veeva.settings import (
     TokenLogin,
     VeevaSettings,
 )
-from manifest_platform.warehouse.load import Limits
+from manifest_platform.warehouse.load import Limits, Origin
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -86,6 +86,7 @@ class VeevaDirectData(Source):
     main = INCR
     on_demand = frozenset({FULL})
     appends = False
+    origins = (Origin("file"),)
     splits_types = frozenset({LOG})
     retention = KEPT
 

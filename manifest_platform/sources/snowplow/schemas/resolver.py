@@ -120,7 +120,8 @@ class Resolver:
         )
         all_columns: tuple[Column, ...] = (*HIERARCHY, *(column.column for column in columns))
         said = {one.column.name: one.description for one in columns if one.description}
-        return EntityTable(Table(self.table_name(key), all_columns, family=key.family, descriptions=said), columns)
+        table = Table(self.table_name(key), all_columns, load_time=True, family=key.family, descriptions=said)
+        return EntityTable(table, columns)
 
     # For people, who ask for what no row named
 
