@@ -173,13 +173,13 @@ def test_a_file_that_the_survey_alone_could_not_read_is_an_outage(
     spark: SparkSession, registries: list[str], landed: Callable[..., Directory]
 ):
     directory = landed("run", a=[event(1)], b=[event(2)])
-    pieces = plan(directory.files, 400, directory.root)
+    pieces = plan(directory.files, 500, directory.root)
     assert len(pieces) == 2
     found = Survey(Kinds(natural=True), frozenset([0]), unread={0: "TimeoutError: slow"})
     with pytest.raises(Unreachable, match="TimeoutError: slow"):
         found.require_whole(Task(0, 0, "", (), pieces[0]))
     gone = Directory(directory.item, (*directory.files, (f"{directory.item}/c", 3)), directory.output, "a1")
-    (result,) = shred(spark, [gone], registries, Options(split_size=400), rules=Rules(duplicates=Kinds(natural=True)))
+    (result,) = shred(spark, [gone], registries, Options(split_size=500), rules=Rules(duplicates=Kinds(natural=True)))
     assert failed(result).cause == Cause.ITEM
     assert "/c" in failed(result).message
 
