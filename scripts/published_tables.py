@@ -1,10 +1,11 @@
 """Writes the facts that tests compare our tables with: the names and types of columns in tables that Snowplow publishes.
 
-    scripts/published_tables.py IGLU_CENTRAL RDB_LOADER
+    scripts/published_tables.py IGLU_CENTRAL RDB_LOADER DBT_UNIFIED
 
-Both are git repositories. Iglu Central publishes a table for many of its schemas, in `sql/`. RDB Loader 5.6.3 creates the table
+All are git repositories. Iglu Central publishes a table for many of its schemas, in `sql/`. RDB Loader 5.6.3 creates the table
 of events on Redshift and on Snowflake. Both are under the Apache License 2.0. Only facts are taken: names, types, and the
-path of properties that each column comes from.
+path of properties that each column comes from. Of Snowplow's package for dbt, only the names of columns, properties and tables
+that its queries read are taken.
 """
 
 from __future__ import annotations
@@ -33,31 +34,32 @@ _COLUMN = re.compile(
     ((?:character\ varying|double\ precision|timestamp_ntz|[A-Za-z]+)\s*(?:\([\d, ]+\))?)""",
     re.I | re.X,
 )
+_READ = re.compile(r"((?:contexts|unstruct_event)_[a-z0-9_]+_\d+)(?:\[0\])?:([A-Za-z_]+)")
+_TABLE_READ = re.compile(r"^    snowplow__\w+: ((?:com|nl)_\w+_\d+)$", re.M)
 _NO_COLUMN = ("FOREIGN", "PRIMARY", "CONSTRAINT")
 
 
-def main(iglu_central: str, rdb_loader: str) -> None:
-    """Reads both repositories, and writes the facts, a table a line."""
+def main(iglu_central: str, rdb_loader: str, dbt_unified: str) -> None:
+    """Reads the repositories, and writes the facts, a table a line."""
     tables = dict(sorted(dict(_tables(iglu_central)).items()))
     events = {engine: _columns(_git(rdb_loader, f"show {RELEASE}:{path}")) for engine, path in EVENTS.items()}
     facts = {
         "source": f"github.com/snowplow/iglu-central, sql/ and schemas/, at {_git(iglu_central, 'rev-parse HEAD').strip()};"
-        f" events: github.com/snowplow/snowplow-rdb-loader {RELEASE}",
+        f" events: github.com/snowplow/snowplow-rdb-loader {RELEASE};"
+        f" read: github.com/snowplow/dbt-snowplow-unified at {_git(dbt_unified, 'rev-parse HEAD').strip()}",
         "licence": "Apache-2.0",
-        "meaning": "table -> family and its columns: name, type, path of properties (absent if no schema has it)",
+        "meaning": "table -> family and its columns: name, type, path of properties."
+        " read: what the queries of dbt packages read: column -> family and properties; tables: names",
     }
     lines = [f"{json.dumps(name)}: {json.dumps(value)}" for name, value in facts.items()]
-    for name, found in (("events", events), ("tables", tables)):
+    for name, found in (("events", events), ("tables", tables), ("read", _read(iglu_central, dbt_unified))):
         rows = ",\n".join(f"  {json.dumps(key)}: {json.dumps(value)}" for key, value in found.items())
         lines.append(f"{json.dumps(name)}: {{\n{rows}\n}}")
     HOME.write_text("{\n" + ",\n".join(lines) + "\n}\n")
 
 
 def _tables(repository: str) -> Iterator[tuple[str, dict[str, Any]]]:
-    families: dict[str, list[str]] = {}
-    for path in _git(repository, "ls-tree -r --name-only HEAD schemas").split():
-        vendor, schema, _, version = path.removeprefix("schemas/").split("/")
-        families.setdefault(_alike(f"{vendor}_{schema}_{version.partition('-')[0]}"), []).append(path)
+    families = _families(repository)
     for path in _git(repository, "ls-tree -r --name-only HEAD sql").split():
         vendor, _, file = path.removeprefix("sql/").rpartition("/")
         for name, body in [] if file.startswith("migrate") else _TABLE.findall(_git(repository, f"show HEAD:{path}")):
@@ -67,9 +69,35 @@ def _tables(repository: str) -> Iterator[tuple[str, dict[str, Any]]]:
                 (column, type_) for column, type_ in _columns(f"CREATE TABLE x (\n{body}\n)") if column not in _HIERARCHY
             ]
             entry = [[column, type_, *paths.get(_alike(column), [])] for column, type_ in columns]
-            folder, _, version = versions[0].removeprefix("schemas/").rpartition("/")
-            family = f"{folder}/{version.partition('-')[0]}"
-            yield name.removeprefix("atomic."), {"family": f"iglu:{family}", "columns": entry}
+            yield name.removeprefix("atomic."), {"family": _family(versions[0]), "columns": entry}
+
+
+def _read(iglu_central: str, dbt_unified: str) -> dict[str, Any]:
+    """Returns the columns with the properties that queries on Snowflake read of them, and the tables that others read."""
+    families = _families(iglu_central)
+    text = _git(dbt_unified, "grep -hE (contexts|unstruct_event)_ HEAD -- macros models")
+    found: dict[str, Any] = {}
+    for column, name in sorted(set(_READ.findall(text))):
+        versions = families[_alike(re.sub("^(contexts|unstruct_event)_", "", column))]
+        properties = {path[0][0] for path in _paths(iglu_central, versions).values()}
+        entry = found.setdefault(column, {"family": _family(versions[0]), "properties": []})
+        if name in properties:  # the package also names the properties in snake case, for tables of the lake's loader
+            entry["properties"].append(name)
+    return {**found, "tables": sorted(set(_TABLE_READ.findall(_git(dbt_unified, "show HEAD:dbt_project.yml"))))}
+
+
+def _families(repository: str) -> dict[str, list[str]]:
+    """Returns the paths of the versions of each model, by the letters and digits of its table's name."""
+    families: dict[str, list[str]] = {}
+    for path in _git(repository, "ls-tree -r --name-only HEAD schemas").split():
+        vendor, schema, _, version = path.removeprefix("schemas/").split("/")
+        families.setdefault(_alike(f"{vendor}_{schema}_{version.partition('-')[0]}"), []).append(path)
+    return families
+
+
+def _family(path: str) -> str:
+    folder, _, version = path.removeprefix("schemas/").rpartition("/")
+    return f"iglu:{folder}/{version.partition('-')[0]}"
 
 
 def _alike(name: str) -> str:

@@ -62,7 +62,7 @@ class _Kernel:
 
     def __init__(self, schemas: Sequence[str], tables: dict[str, str], rules: Rules):
         self._schemas, self._tables, self._rules = tuple(schemas), tables, rules
-        self._resolver = Resolver(self._schemas, _LIMITS, tables)
+        self._resolver = Resolver(self._schemas, _LIMITS, tables, rules.names == "dotted")
         self._without = Resolver((), _LIMITS, tables)
         self._missing: Counter[str] = Counter()
         self.waiting = 0
@@ -93,7 +93,8 @@ class _Kernel:
         bad = shredded.bad.filter(pa.array([not one for one in waits]))
         tables, definitions = dict(shredded.tables), {**bare.definitions, **shredded.definitions}
         for name, rows in bare.tables.items():
-            tables[name] = pa.concat_tables([tables[name], rows]) if name in tables else rows
+            parts = [tables[name], rows] if name in tables else [rows]
+            tables[name] = pa.concat_tables(parts, promote_options="permissive")
         return replace(shredded, tables=tables, definitions=definitions, bad=bad, good=shredded.good + len(raw))
 
     def _shred(self, data: bytes, file: str, first_line: int) -> ShreddedEvents:
@@ -103,7 +104,7 @@ class _Kernel:
             self.notes.append(f"the preview continues without registries over HTTP and in S3, because one failed: {error}")
             self._resolver.close()
             self._schemas = tuple(one for one in self._schemas if not is_http(one) and not one.startswith("s3://"))
-            self._resolver = Resolver(self._schemas, _LIMITS, self._tables)
+            self._resolver = Resolver(self._schemas, _LIMITS, self._tables, self._rules.names == "dotted")
             return shred_lines(data, self._resolver, file, first_line, rules=self._rules)
 
     def _waits(self, reasons: str) -> bool:

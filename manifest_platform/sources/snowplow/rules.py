@@ -11,8 +11,8 @@ Validation = Literal["full", "types", "off"]
 
 Names = Literal["underscored", "dotted"]
 """The word between the names of nested properties in a column's name: an underscore, or a dot."""
-Rows = Literal["tables", "events", "lake"]
-"""The layout of rows: a table for each model of entities, or one row an event with entities as JSON, or as nested values."""
+Rows = Literal["tables", "events"]
+"""The layout of rows: a table for each model of entities, or one row an event with its entities as JSON."""
 
 
 @dataclass(frozen=True)

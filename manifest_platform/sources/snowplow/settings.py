@@ -15,7 +15,7 @@ from manifest_platform.settings import ReadableLocation, Settings, is_this_machi
 from manifest_platform.shred.limits import InputLimits
 from manifest_platform.sources.layouts import Template
 from manifest_platform.sources.settings import DatasetSettings, LandingSettings, LimitSettings, ShredSettings
-from manifest_platform.sources.snowplow.rules import Kinds, Rules, Validation
+from manifest_platform.sources.snowplow.rules import Kinds, Names, Rows, Rules, Validation
 
 FEED = "enriched"
 RUNS = "run"
@@ -189,6 +189,16 @@ class SnowplowShredSettings(ValidatedSettings):
         description="by `iglu:vendor/name/format/model`, the table for its rows, if its default name is the table of another"
         " model: `{iglu:com.acme_order/x/jsonschema/1: acme_order_x_of_orders}`",
     )
+    names: Names = Field(
+        "underscored",
+        description="how the columns of nested properties are named. `underscored`: `newsletter_id`. `dotted`: `newsletter.id`,"
+        " as in the tables that Snowplow publishes; queries then quote the name",
+    )
+    rows: Rows = Field(
+        "tables",
+        description="the layout of rows. `tables`: a table for each model of entities. `events`: one row an event, with the"
+        " entities as JSON in columns such as `contexts_com_acme_user_1`",
+    )
     registries: list[RegistrySettings] = Field([], description="special settings of HTTP registries that `schemas` names")
     duplicates: DuplicateSettings = Field(DuplicateSettings(), description="which duplicates within a run are treated")
     limits: SnowplowLimitSettings = Field(SnowplowLimitSettings(), description="limits of a landed run")
@@ -198,7 +208,8 @@ class SnowplowShredSettings(ValidatedSettings):
 
     def rules(self) -> Rules:
         """The rules by which lines become rows, as shredding takes them."""
-        return Rules(validate=self.validate, duplicates=Kinds(self.duplicates.natural, self.duplicates.synthetic))
+        duplicates = Kinds(self.duplicates.natural, self.duplicates.synthetic)
+        return Rules(validate=self.validate, names=self.names, rows=self.rows, duplicates=duplicates)
 
     @field_validator("schemas")
     @classmethod

@@ -165,7 +165,8 @@ class SnowplowEnriched(Source):
         from manifest_platform.sources.snowplow.schemas.resolver import Resolver
 
         settings = self.settings.shred
-        return IgluSchemas(Resolver(self._registries(), settings.registry_limits, settings.tables))
+        dotted = settings.names == "dotted"
+        return IgluSchemas(Resolver(self._registries(), settings.registry_limits, settings.tables, dotted))
 
     def steps(self, feed: str, attempts: int) -> tuple[Step, ...]:
         """Returns shred, whose completions are numbered for merging, and load, which is strictly ordered."""

@@ -44,3 +44,22 @@ def events(engine: str) -> tuple[PublishedColumn, ...]:
 
 def _columns(found: list[list[Any]]) -> tuple[PublishedColumn, ...]:
     return tuple(PublishedColumn(name, type_, *(tuple(path) for path in rest)) for name, type_, *rest in found)
+
+
+class Read(NamedTuple):
+    """A column that queries of Snowplow's dbt packages read, the family of its entities, and the properties that are read."""
+
+    column: str
+    family: str
+    properties: tuple[str, ...]
+
+
+def read() -> list[Read]:
+    """Returns the wide columns that dbt packages read on Snowflake."""
+    found = facts()["read"].items()
+    return [Read(name, one["family"], tuple(one["properties"])) for name, one in found if name != "tables"]
+
+
+def tables_read() -> list[str]:
+    """Returns the tables that dbt packages read on Redshift and PostgreSQL."""
+    return facts()["read"]["tables"]

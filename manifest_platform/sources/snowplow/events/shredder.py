@@ -37,6 +37,7 @@ from manifest_platform.sources.snowplow.events.atomic import EVENTS, SHORTEST_GO
 from manifest_platform.sources.snowplow.events.duplicates import NONE, Marked, Marks, PieceMarks
 from manifest_platform.sources.snowplow.events.entities import Budget, entity_tables
 from manifest_platform.sources.snowplow.events.survey import Survey, survey
+from manifest_platform.sources.snowplow.events.wide import entity_types, wide_events, without_empty
 from manifest_platform.sources.snowplow.rules import Rules
 from manifest_platform.sources.snowplow.schemas.registry import Place
 from manifest_platform.sources.snowplow.schemas.resolver import Resolver
@@ -84,7 +85,7 @@ def shred(
 
     def begin(found: Survey) -> Callable[[Task[_Pieces]], Written]:
         def work(task: Task[_Pieces]) -> Written:
-            resolver = _process_resolver(places, limits, tables, batch)
+            resolver = _process_resolver(places, limits, tables, batch, rules.names == "dotted")
             marks = found.of(task, options.limits)
             written = shred_pieces(task, resolver, options, most_bad[task.directory], rules, marks)
             found.require_whole(task)
@@ -102,10 +103,14 @@ def shred(
 
 @functools.lru_cache(maxsize=1)
 def _process_resolver(
-    registries: tuple[str | Place, ...], limits: RegistryLimits, tables: tuple[tuple[str, str], ...], batch: str
+    registries: tuple[str | Place, ...],
+    limits: RegistryLimits,
+    tables: tuple[tuple[str, str], ...],
+    batch: str,
+    dotted: bool = False,
 ) -> Resolver:
     """Returns the resolver that all tasks of a batch share in one worker process. The next batch asks the registries again."""
-    return Resolver(registries, limits, dict(tables))
+    return Resolver(registries, limits, dict(tables), dotted)
 
 
 def _most_good(directory: Directory, limits: InputLimits) -> int:
@@ -264,19 +269,21 @@ def shred_lines(
             marked.mend(lines)
         events = event_columns(lines)
         found = list(entity_tables(lines, events, resolver, budget or Budget(resolver.limits.unknown_keys), rules))
+        wide = None if rules.rows == "tables" else wide_events(events, found, lines)
         keep = ~np.isin(lines.line, np.fromiter(lines.reasons, np.int64, len(lines.reasons)))
         tables = {}
         definitions = {}
         types = {}
-        for definition, table, kept in (
-            (EVENTS, events, keep),
-            *((each.definition.table, each.table, keep[each.rows]) for each in found),
-        ):
+        shredded = [(EVENTS, events, keep), *((each.definition.table, each.table, keep[each.rows]) for each in found)]
+        for definition, table, kept in shredded if wide is None else [(*wide, keep)]:
             table = table if kept.all() else table.filter(pa.array(kept))
             if table.num_rows:
+                definition, table = (definition, table) if wide is None else without_empty(definition, table)
                 tables[definition.name] = table.cast(arrow_schema(definition.columns))
                 definitions[definition.name] = definition
                 types[definition.name] = _types(definition, table)
+        if wide is not None and EVENTS_TABLE in types:
+            types[EVENTS_TABLE] |= entity_types(found, keep)
     good = tables[EVENTS_TABLE].num_rows if EVENTS_TABLE in tables else 0
     return ShreddedEvents(
         tables, definitions, _bad(lines, file, first_line), lines.count, good, types, _duplicates(lines, marked)

@@ -53,7 +53,12 @@ class SnowplowTransformed(SnowplowEnriched):
         settings = self.settings.shred
         tables = tuple(sorted(settings.tables.items()))
         resolver = functools.partial(
-            _process_resolver, tuple(self._registries()), settings.registry_limits, tables, uuid.uuid4().hex
+            _process_resolver,
+            tuple(self._registries()),
+            settings.registry_limits,
+            tables,
+            uuid.uuid4().hex,
+            settings.names == "dotted",
         )
         return shred(session, [one for one in directories if isinstance(one, TransformedRun)], resolver, self._options())
 
