@@ -358,6 +358,17 @@ class EngineContract:
         assert rows_of(engine, "t", '"one", "two"') == [(1, None), (2, "2"), (None, "3")]
         assert shop.row_counts() == {"t": 3, "events": 1}
 
+    def test_a_dot_in_a_columns_name_is_kept_and_never_becomes_an_underscore(
+        self, shop: Warehouse, engine: Engine, tmp_path: Path
+    ) -> None:
+        dotted, joined = (Table("t", (Column("a", "string"), Column(f"a{mark}b", "string"))) for mark in "._")
+        shop.apply(load(written(tmp_path, "a", [(dotted, [{"a": "x", "a.b": "y"}])])))
+        shop.apply(load(written(tmp_path, "b", [(Table("t", (*dotted.columns, Column("c_d", "string"))), [{"a.b": "z"}])])))
+        assert set(rows_of(engine, "t", '"a", "a.b"')) == {("x", "y"), (None, "z")}
+        with pytest.raises(IncompatibleChange, match=r"has the column a\.b, and c names it a_b: shred\.names was changed"):
+            shop.apply(load(written(tmp_path, "c", [(joined, [{"a": "x", "a_b": "y"}])])))
+        assert list(engine.columns(SCHEMA)["t"]) == ["a", "a.b", "c_d"]
+
     @pytest.mark.parametrize(
         ("before", "old", "after", "new"),
         [

@@ -97,6 +97,20 @@ def fit(
     return found
 
 
+def joined_otherwise(have: Collection[str], wanted: Collection[str]) -> tuple[str, str] | None:
+    """Returns a column of the warehouse and one of a listing that differ only in dots and underscores, if there are such.
+
+    The names of nested properties are joined by one of the two. If that was changed, the values would go into new columns.
+    """
+    known, new = {name.lower() for name in have}, {name.lower() for name in wanted}
+    dotless = {name.lower().replace(".", "_"): name for name in have if name.lower() not in new}
+    for name in wanted:
+        other = dotless.get(name.lower().replace(".", "_"))
+        if other is not None and name.lower() not in known:
+            return other, name
+    return None
+
+
 def _beside(
     have: Collection[str],
     spellings: Spellings,

@@ -15,7 +15,7 @@ from manifest_platform.column_names import matched, spelled
 from manifest_platform.column_types import widened
 from manifest_platform.listing import Column, Table
 from manifest_platform.remedies import LAND_ANEW, Action, Remedy
-from manifest_platform.warehouse.columns import Fit, Misfit, Renamed, fit
+from manifest_platform.warehouse.columns import Fit, Misfit, Renamed, fit, joined_otherwise
 from manifest_platform.warehouse.engines.engine import Engine, Staging, Transaction
 from manifest_platform.warehouse.errors import CountMismatch, DuplicateKey, IncompatibleChange, KeyMissing, ValueRefused
 from manifest_platform.warehouse.load import Load
@@ -120,6 +120,7 @@ class Tables:
                 pairs = self.spelled({}, wanted).items()
                 room.renamed += [Renamed(table.name, name, stored) for name, stored in pairs if name != stored]
                 continue
+            self._refuse_joined_otherwise(load, table.name, have, wanted)
             # A table that stays cannot get other types, so without a column beside it a full load could not resolve them.
             beside = load.splits_types if table.mode == "append" else load.full is not None
             try:
@@ -129,6 +130,15 @@ class Tables:
             room.changes += self._column_changes(table.name, found)
             room.renamed += [Renamed(table.name, name, stored) for name, stored in found.renamed.items()]
         return room
+
+    def _refuse_joined_otherwise(self, load: Load, table: str, have: Mapping[str, str], wanted: Mapping[str, str]) -> None:
+        if found := joined_otherwise(have, wanted):
+            raise IncompatibleChange(
+                f"table {self.schema}.{table} has the column {found[0]}, and {load.item} names it {found[1]}: shred.names was"
+                " changed. Nothing was loaded. Set shred.names as it was, then reshred the item; or load all runs into a new"
+                " dataset",
+                Remedy(Action.RESHRED),
+            )
 
     def _refuse_names(self, load: Load) -> None:
         by_form: dict[str, str] = {}
