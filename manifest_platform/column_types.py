@@ -37,6 +37,15 @@ def widened(have: str, want: str) -> str | None:
     return None
 
 
+def stored_together(have: str, want: str) -> str | None:
+    """The type of a column that has values of both types already, or a type that is kept although values of another come.
+
+    As `widened`; in addition, a double takes decimals. Columns of older releases are doubles where amounts are decimals now,
+    and these came from a number of JSON or text that was a double before.
+    """
+    return widened(have, want) or ("double" if {_kind(have), _kind(want)} == {"double", "decimal"} else None)
+
+
 def arrow_type(type_: str) -> pa.DataType:
     """The Arrow (and so Parquet) type of a column type."""
     import pyarrow as pa
@@ -50,7 +59,7 @@ def arrow_type(type_: str) -> pa.DataType:
 
 
 def widened_arrow(have: pa.DataType, want: pa.DataType) -> pa.DataType | None:
-    """The narrowest Arrow type that holds every value of both types unchanged, by the rules of `widened`."""
+    """The narrowest Arrow type for values of both types in one column, by the rules of `stored_together`."""
     import pyarrow as pa
 
     if have == want or want == pa.null():
@@ -60,7 +69,7 @@ def widened_arrow(have: pa.DataType, want: pa.DataType) -> pa.DataType | None:
     names = _column_type(have), _column_type(want)
     if names[0] is None or names[1] is None:
         return None
-    wide = widened(names[0], names[1])
+    wide = stored_together(names[0], names[1])
     return arrow_type(wide) if wide else None
 
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta
 
 from manifest_platform.column_names import Spellings
-from manifest_platform.column_types import widened
+from manifest_platform.column_types import stored_together
 from manifest_platform.listing import Column, Listing
 from manifest_platform.merging.names import object_id
 from manifest_platform.merging.state import PartitionName, SmallObject
@@ -80,7 +80,7 @@ def widened_columns(known: Sequence[Column], found: Sequence[Column]) -> tuple[C
         name = spellings.find(column.name) or column.name
         spellings.add(name)
         have = columns.get(name, column)
-        type_ = widened(have.type, column.type) or have.type
+        type_ = stored_together(have.type, column.type) or have.type
         columns[name] = Column(name, type_, have.nullable or column.nullable)
     return tuple(columns.values())
 

@@ -63,6 +63,17 @@ class SchemaError(ValueError):
     """A schema cannot become a table. Permanent: only another schema helps."""
 
 
+class TwoFamilies(SchemaError, Permanent):
+    """Two families of a source's types make the same table. The message is the same whichever came first."""
+
+    def __init__(self, table: str, one: str, other: str) -> None:
+        first, second = sorted((one, other))
+        super().__init__(
+            f"{first} and {second} both make the table {table}: give one of them another table in the dataset's "
+            f"configuration, as shred.tables: {{{second}: {table}_2}}"
+        )
+
+
 class FileChanged(Unusable):
     """A file has another size than its directory was registered with. Landed files must not change."""
 
@@ -482,10 +493,7 @@ def _merged(left: Table, right: Table) -> Table:
     if left == right:
         return left
     if left.family and right.family and left.family != right.family:
-        raise SchemaError(
-            f"{left.family} and {right.family} both make the table {left.name}: give one of them another table in the "
-            f"dataset's configuration, as shred.tables: {{{right.family}: {left.name}_2}}"
-        )
+        raise TwoFamilies(left.name, left.family, right.family)
     columns = {column.name: column for column in left.columns}
     for column in right.columns:
         known = columns.setdefault(column.name, column)

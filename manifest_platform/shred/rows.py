@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import base64
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import orjson
@@ -29,6 +29,22 @@ _YEARS = {  # from the start of year 1 to the end of year 9999, which every ware
 def max_length(type_: str) -> int | None:
     """The n of `string(n)`; None for any other type."""
     return int(type_[7:-1]) if type_.startswith("string(") else None
+
+
+def with_room(table: Table, rows: pa.Table) -> Table:
+    """Returns a table's definition with columns as long as the texts in these rows.
+
+    Lengths grow to powers of two, so that a warehouse's column seldom needs to be made wider.
+    """
+    columns = list(table.columns)
+    for place, column in enumerate(columns):
+        limit = max_length(column.type)
+        if limit is None or (pc.max(pc.binary_length(rows[column.name])).as_py() or 0) <= limit:
+            continue  # bytes: at least as many as characters
+        longest = pc.max(pc.utf8_length(rows[column.name])).as_py()
+        if longest > limit:
+            columns[place] = replace(column, type=f"string({1 << (longest - 1).bit_length()})")
+    return replace(table, columns=tuple(columns))
 
 
 def arrow_schema(columns: Iterable[Column]) -> pa.Schema:

@@ -386,6 +386,19 @@ class EngineContract:
             shop.apply(load(written(tmp_path, item, [(Table("t", (Column("v", type_),)), [{"v": value}])])))
         assert rows_of(engine, "t", '"v"') == sorted([(old,), (old,), (new,)])
 
+    def test_a_double_of_an_older_release_takes_decimals(self, shop: Warehouse, engine: Engine, tmp_path: Path) -> None:
+        def append(item: str, type_: str, value: Any) -> tuple[str, ...]:
+            done = shop.apply(load(written(tmp_path, item, [(Table("t", (Column("v", type_),)), [{"v": value}])])))
+            assert isinstance(done, Applied)
+            return done.told
+
+        assert append("a", "double", 0.5) == ()
+        [told] = append("b", "decimal(18,2)", Decimal("19.99"))
+        assert "column v stays a double" in told
+        assert append("c", "decimal(18,2)", Decimal("2.50")) == (), "told once"
+        assert rows_of(engine, "t", '"v"') == [(0.5,), (2.5,), (19.99,)]
+        assert engine.columns(SCHEMA)["t"] == {"v": "double"}
+
     def test_a_lossy_type_change_is_refused_before_any_change(self, shop: Warehouse, engine: Engine, tmp_path: Path) -> None:
         shop.apply(load(written(tmp_path, "a", [(Table("t", (Column("v", "integer"),)), [{"v": 1}])])))
         changed = Table("t", (Column("added", "string"), Column("v", "string")))

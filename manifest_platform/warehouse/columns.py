@@ -17,7 +17,7 @@ from itertools import chain, count
 from typing import NamedTuple
 
 from manifest_platform.column_names import Spellings
-from manifest_platform.column_types import widened
+from manifest_platform.column_types import stored_together, widened
 from manifest_platform.warehouse.control_table import ControlTable
 from manifest_platform.warehouse.engines.engine import Engine
 from manifest_platform.warehouse.names import is_short_form
@@ -46,12 +46,14 @@ class Fit:
     """The mapping of a table's columns.
 
     `names`: the stored name of each of the listing's columns. `added`, `wider`: the new columns and the wider types that are
-    needed first, by stored name.
+    needed first, by stored name. `kept`: columns that stay doubles and take decimals, if `keeps_doubles`.
     """
 
+    keeps_doubles: bool = False
     names: dict[str, str] = field(default_factory=dict)
     added: dict[str, str] = field(default_factory=dict)
     wider: dict[str, str] = field(default_factory=dict)
+    kept: list[str] = field(default_factory=list)
 
     @property
     def renamed(self) -> dict[str, str]:
@@ -66,14 +68,15 @@ def fit(
     beside: bool,
     key: Collection[str] = (),
     stored_name: Callable[[str], str] = str,
+    keeps_doubles: bool = False,
 ) -> Fit:
     """Maps the columns of a listing's table, with their types, to the columns of a table in the warehouse. Raises Misfit.
 
     `alike`: tells if two types are the same for the engine. `beside`: allows a new column beside a column that cannot hold the
     type. An existing column beside it is used in any case, except for a column of the `key`. `stored_name`: the engine's, for
-    names that are too long for it.
+    names that are too long for it. `keeps_doubles`: a double takes decimals, as in tables that an older release created.
     """
-    found = Fit()
+    found = Fit(keeps_doubles=keeps_doubles)
     taken = {name.lower() for name in wanted}
     spellings = Spellings(have)
     for name, type_ in wanted.items():
@@ -132,6 +135,9 @@ def _holds(found: Fit, place: str, have: str, want: str, alike: Callable[[str, s
     if alike(have, want):
         return True
     wide = widened(have, want)
+    if wide is None and found.keeps_doubles and have == "double" == stored_together(have, want):
+        found.kept.append(place)
+        return True
     if wide is None:
         return False
     if not alike(have, wide):
@@ -148,6 +154,8 @@ class Renamed(NamedTuple):
 
     def __str__(self) -> str:
         what, name = (f"column {self.column}", self.column) if self.column else ("", self.table)
+        if what and name == self.stored_as:
+            return f"table {self.table}: {what} stays a double, as an older release created it, and takes decimals"
         stored = f"table {self.table}{': ' if what else ''}{what} is stored as {self.stored_as}"
         if name.lower() == self.stored_as.lower():
             return f"{stored}: names are matched without case"

@@ -124,11 +124,14 @@ class Tables:
             # A table that stays cannot get other types, so without a column beside it a full load could not resolve them.
             beside = load.splits_types if table.mode == "append" else load.full is not None
             try:
-                found = self._fit(table.name, wanted, beside, () if table.mode == "append" else table.key)
+                found = self._fit(
+                    table.name, wanted, beside, () if table.mode == "append" else table.key, table.mode == "append"
+                )
             except Misfit as error:
                 raise self._incompatible(load, table.name, error) from error
             room.changes += self._column_changes(table.name, found)
             room.renamed += [Renamed(table.name, name, stored) for name, stored in found.renamed.items()]
+            room.renamed += [Renamed(table.name, name, name) for name in found.kept]
         return room
 
     def _refuse_joined_otherwise(self, load: Load, table: str, have: Mapping[str, str], wanted: Mapping[str, str]) -> None:
@@ -168,9 +171,11 @@ class Tables:
         if changes:
             self.forget()
 
-    def _fit(self, name: str, wanted: Mapping[str, str], beside: bool = False, key: Sequence[str] = ()) -> Fit:
+    def _fit(
+        self, name: str, wanted: Mapping[str, str], beside: bool = False, key: Sequence[str] = (), keeps_doubles: bool = False
+    ) -> Fit:
         have = self.columns_of(name) or {}
-        found = fit(have, wanted, self._alike, beside, key, self._engine.stored_name)
+        found = fit(have, wanted, self._alike, beside, key, self._engine.stored_name, keeps_doubles)
         self._refuse_width(name, len(have) + len(found.added))
         return found
 
@@ -372,7 +377,7 @@ class Tables:
     def stored(self, table: Table) -> dict[str, str]:
         """Returns the stored names of a table's columns. Raises IncompatibleChange."""
         try:
-            return self._fit(table.name, stored_columns(table)).names
+            return self._fit(table.name, stored_columns(table), keeps_doubles=table.mode == "append").names
         except Misfit as error:  # somebody changed the table after the DDL
             raise IncompatibleChange(f"table {self.schema}.{table.name}, {error}. Nothing was changed") from error
 

@@ -18,7 +18,8 @@ from manifest_platform.manifest.store import OutcomeUnknown, Row, Write
 from manifest_platform.pipeline import SHRED, Pipeline, shredding
 from manifest_platform.pipeline.events import ItemFailed, Shredded
 from manifest_platform.pipeline.families import TableTaken, take_tables
-from manifest_platform.shred.batch import SchemaError, Written
+from manifest_platform.shred.batch import SchemaError, TwoFamilies, Written
+from manifest_platform.sources.snowplow.events.shredder import shred_lines
 from manifest_platform.sources.snowplow.schemas.keys import SchemaKey
 from manifest_platform.sources.snowplow.schemas.resolver import Resolver
 from manifest_platform.sources.snowplow.settings import FEED, SnowplowShredSettings
@@ -29,6 +30,7 @@ from manifest_platform.warehouse.engines.engine import opened
 from manifest_platform.warehouse.errors import Conflict, OtherFamily
 from manifest_platform.warehouse.families import Families
 from manifest_platform_tests.pipeline.shop import Shop
+from manifest_platform_tests.sources.snowplow.given import contexts, enriched, entity
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -141,14 +143,19 @@ def test_a_drain_asks_the_store_once(drains: tuple[Pipeline, Pipeline]) -> None:
 
 def test_the_setting_that_is_named_gives_the_other_one_a_table(registry: str) -> None:
     first, second = (SchemaKey.parse(f"{family}-0-0") for family in (FIRST, SECOND))
-    told = f"{SECOND} and {FIRST} both make the table {TABLE}: give one of them another"
     resolver = Resolver([registry])
     assert (resolver.table(first).table.name, resolver.table(first).table.family) == (TABLE, FIRST)
-    with pytest.raises(SchemaError, match=told):
-        resolver.table(second)
     resolver = Resolver([registry], tables={SECOND: "orders"})
     assert [resolver.table(key).table.name for key in (first, second)] == [TABLE, "orders"]
     assert resolver.table(second).table.family == SECOND
+
+
+@pytest.mark.parametrize("order", [(FIRST, SECOND), (SECOND, FIRST)])
+def test_lines_of_two_families_tell_the_same_whichever_came_first(registry: str, order: tuple[str, str]) -> None:
+    cell = contexts(*(entity(f"{family}-0-0", {"id": "1"}) for family in order))
+    both = " and ".join(sorted(order))
+    with pytest.raises(TwoFamilies, match=f"{both} both make the table {TABLE}: .*{{{max(order)}: {TABLE}_2}}"):
+        shred_lines(enriched(contexts=cell), Resolver([registry]))
 
 
 def test_two_tasks_of_a_job_do_not_shred_two_families_into_a_table() -> None:

@@ -143,6 +143,7 @@ class SnowplowEnriched(Source):
         loaded={FEED: "The runs in the warehouse: strictly in order, exactly once."},
     )
     feeds = (FEED,)
+    splits_types = frozenset({FEED})  # tables of events only grow, so that no later load could resolve another type
     main = FEED
     appends = True
     origins = (Origin("root_id", EVENTS_TABLE, "event_id"), Origin("file"))

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from decimal import ROUND_HALF_UP, Context, Decimal
 from typing import Any
 
 import numpy as np
@@ -28,7 +29,6 @@ from manifest_platform.shred.rows import (
     cast_each,
     check_years,
     is_full,
-    max_length,
     refuse_unless,
 )
 from manifest_platform.sources.snowplow.settings import EVENTS_TABLE
@@ -38,6 +38,7 @@ pc: Any = pyarrow.compute  # its functions are created at run time, unknown to t
 _TAB, _NEWLINE = 9, 10
 _TIMESTAMP = r"^[0-9]{4}-[0-9]{2}-[0-9]{2} [0-9]{2}:[0-9]{2}:[0-9]{2}(\.[0-9]{1,9})?$"
 _TO_MICROSECONDS = len("2021-06-01 00:00:00.123456")
+_MONEY, _CENT, _EXACT = pa.decimal128(18, 2), Decimal("0.01"), Context(prec=400)
 _UUID = "^[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}$"
 
 
@@ -133,9 +134,9 @@ FIELDS: tuple[Field, ...] = tuple(
     unstruct_event self-describing
     tr_orderid string(255)
     tr_affiliation string(255)
-    tr_total double
-    tr_tax double
-    tr_shipping double
+    tr_total decimal(18,2)
+    tr_tax decimal(18,2)
+    tr_shipping decimal(18,2)
     tr_city string(255)
     tr_state string(255)
     tr_country string(255)
@@ -143,7 +144,7 @@ FIELDS: tuple[Field, ...] = tuple(
     ti_sku string(255)
     ti_name string(255)
     ti_category string(255)
-    ti_price double
+    ti_price decimal(18,2)
     ti_quantity integer
     pp_xoffset_min integer
     pp_xoffset_max integer
@@ -181,11 +182,11 @@ FIELDS: tuple[Field, ...] = tuple(
     doc_width integer
     doc_height integer
     tr_currency string(3)
-    tr_total_base double
-    tr_tax_base double
-    tr_shipping_base double
+    tr_total_base decimal(18,2)
+    tr_tax_base decimal(18,2)
+    tr_shipping_base decimal(18,2)
     ti_currency string(3)
-    ti_price_base double
+    ti_price_base decimal(18,2)
     base_currency string(3)
     geo_timezone string(64)
     mkt_clickid string(128)
@@ -309,7 +310,7 @@ def event_columns(lines: Lines) -> pa.Table:
         column_type = arrow_type(wanted.column.type)
         if longest[position]:
             values = text.take(pa.array(stride + position, mask=(lengths[:, position] == 0) | done))
-            typed, misfits = cast_each(values, _cast_of(wanted, int(longest[position])), column_type)
+            typed, misfits = cast_each(values, _CASTS[wanted.type.partition("(")[0]], column_type)
             for row in misfits:
                 if (int(lines.line[row]), wanted.name) not in flagged:
                     lines.add(row, _misfit(wanted, values[row].as_py()))
@@ -382,6 +383,7 @@ _MESSAGES = {
     "timestamp": "is no timestamp yyyy-MM-dd HH:mm:ss.SSS of the years 1 to 9999",
     "integer": "is no 32-bit integer",
     "double": "is no finite number",
+    "decimal": "is no number with at most 16 digits before the point",
     "boolean": "is neither 0 nor 1",
     "uuid": "is no UUID",
 }
@@ -392,16 +394,8 @@ def _misfit(wanted: Field, value: str) -> Reason:
         "type": "field",
         "field": wanted.name,
         "value": value[:LONGEST_QUOTE],
-        "message": _MESSAGES[wanted.type],
+        "message": _MESSAGES[wanted.type.partition("(")[0]],
     }
-
-
-def _cast_of(wanted: Field, longest: int) -> Callable[[pa.Array], pa.Array]:
-    if wanted.type.startswith("string"):
-        limit = max_length(wanted.type)
-        too_long = limit is not None and longest > limit  # bytes: at least as many as characters
-        return (lambda values: pc.utf8_slice_codeunits(values, 0, limit).cast(pa.string())) if too_long else _string
-    return {"timestamp": _timestamp, "integer": _integer, "double": _double, "boolean": _boolean, "uuid": _uuid}[wanted.type]
 
 
 def _string(values: pa.Array) -> pa.Array:
@@ -435,3 +429,26 @@ def _boolean(values: pa.Array) -> pa.Array:
 def _uuid(values: pa.Array) -> pa.Array:
     refuse_unless(pc.all(pc.match_substring_regex(values, _UUID)))
     return pc.ascii_lower(values).cast(pa.string())
+
+
+def _money(values: pa.Array) -> pa.Array:
+    """Returns amounts of money with two digits after the point. Further digits are rounded, as Snowplow's own loads do."""
+    _double(values)
+    try:
+        return values.cast(_MONEY)
+    except pa.ArrowInvalid:
+        amounts = [
+            None if text is None else Decimal(text).quantize(_CENT, ROUND_HALF_UP, _EXACT) for text in values.to_pylist()
+        ]
+        return pa.array(amounts, _MONEY)
+
+
+_CASTS: dict[str, Callable[[pa.Array], pa.Array]] = {
+    "string": _string,
+    "timestamp": _timestamp,
+    "integer": _integer,
+    "double": _double,
+    "decimal": _money,
+    "boolean": _boolean,
+    "uuid": _uuid,
+}

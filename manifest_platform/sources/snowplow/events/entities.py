@@ -13,9 +13,9 @@ from __future__ import annotations
 
 import operator
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from datetime import UTC, date, datetime
+from decimal import Decimal
 from typing import Any
 
 import numpy as np
@@ -24,10 +24,12 @@ import pyarrow as pa
 import pyarrow.compute
 
 from manifest_platform.column_types import arrow_type
-from manifest_platform.shred.batch import SchemaError
-from manifest_platform.shred.rows import LONGEST_QUOTE, Reason, max_length
+from manifest_platform.shred.batch import SchemaError, TwoFamilies
+from manifest_platform.shred.rows import LONGEST_QUOTE, Reason
+from manifest_platform.sources.snowplow.events import numbers
 from manifest_platform.sources.snowplow.events.atomic import FIELDS, POSITION, Lines
 from manifest_platform.sources.snowplow.events.validation import Breach, entity_schema
+from manifest_platform.sources.snowplow.events.values import fit, has_nul, json_text, remainder
 from manifest_platform.sources.snowplow.rules import Rules
 from manifest_platform.sources.snowplow.schemas.columns import HIERARCHY, EntityTable
 from manifest_platform.sources.snowplow.schemas.keys import SchemaKey, is_key
@@ -46,10 +48,6 @@ _SHOULD_BE = {
     "contexts": "iglu:com.snowplowanalytics.snowplow/contexts/jsonschema/1-*-* with an array",
     "self-describing": "iglu:com.snowplowanalytics.snowplow/unstruct_event/jsonschema/1-*-* with one entity",
 }
-_RFC3339 = re.compile(r"([0-9]{4}-[0-9]{2}-[0-9]{2})[Tt ]([0-9]{2}:[0-9]{2}:[0-9]{2})(\.[0-9]+)?([Zz]|[+-][0-9]{2}:?[0-9]{2})?")
-_DATE = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}")
-_ESCAPED_NUL = re.compile(rb"(?<!\\)(?:\\\\)*\\u0000")
-
 _NULL = type(None)
 _PYTHON_TYPES: dict[str, frozenset[type]] = {
     "boolean": frozenset((bool, _NULL)),
@@ -59,6 +57,7 @@ _PYTHON_TYPES: dict[str, frozenset[type]] = {
     "string": frozenset((str, _NULL)),
     "timestamp": frozenset((str, _NULL)),
     "date": frozenset((str, _NULL)),
+    "decimal": frozenset((int, float, Decimal, _NULL)),
 }
 _OBJECTS = frozenset((dict, _NULL))
 _ARRAYS = frozenset((list, _NULL))
@@ -137,10 +136,6 @@ class Entities:
     cells: list[str]
 
 
-class _Misfit(ValueError):
-    """A value that its column cannot hold."""
-
-
 def entity_tables(lines: Lines, events: pa.Table, resolver: Resolver, budget: Budget, rules: Rules) -> Iterator[Entities]:
     """Yields the typed table of each model that occurs. Rows are in the order of events, and within an event as in its cells.
 
@@ -163,6 +158,7 @@ def _gather(lines: Lines, resolver: Resolver, budget: Budget) -> list[_Bucket]:
     doubts: dict[str, list[tuple[int, str]]] = {}  # schemas that a registry refused, and the entities that name them
     waiting: dict[str, list[tuple[int, str, Any]]] = {}  # schemas beyond the budget, and their entities
     wrappers: dict[str, set[str]] = {"contexts": set(), "self-describing": set()}
+    long = numbers.may_be_long(lines.data)
     cells = [(cell.name, cell.type, wrappers[cell.type], lines.cells(POSITION[cell.name])) for cell in _CELLS]
     for row in range(len(lines.line)):
         for name, type_, known_wrappers, values in cells:
@@ -170,7 +166,7 @@ def _gather(lines: Lines, resolver: Resolver, budget: Budget) -> list[_Bucket]:
             if text is None:
                 continue
             try:
-                wrapper = orjson.loads(text)
+                wrapper = numbers.loads(text) if long else orjson.loads(text)
             except orjson.JSONDecodeError as error:
                 lines.add(row, _of_field("field", name, text, f"is no JSON: {error}"))
                 continue
@@ -288,9 +284,11 @@ def _find(schema: Any, resolver: Resolver, buckets: dict[str, _Bucket]) -> tuple
     except (ValueError, TypeError):
         text = str(schema)[:LONGEST_QUOTE]
         return {"type": "unknown_schema", "schema": text, "message": "is no schema key iglu:vendor/name/jsonschema/1-0-0"}
-    bucket = buckets.get(key.family)
+    bucket = buckets.get(table.table.name)
     if bucket is None:
-        bucket = buckets[key.family] = _Bucket(key, table)
+        bucket = buckets[table.table.name] = _Bucket(key, table)
+    if bucket.key.family != key.family:
+        raise TwoFamilies(table.table.name, bucket.key.family, key.family)
     bucket.table = table  # a version that the registry's list lacks may have added columns
     return bucket, key.version
 
@@ -352,6 +350,7 @@ def _typed(bucket: _Bucket, lines: Lines, nul: bool, rules: Rules) -> list[pa.Ar
         lines.add(bucket.rows[place], {"type": "entity", "schema": bucket.schema(bucket.versions[place]), **found})
 
     objects: dict[tuple[str, ...], list[dict[str, Any]]] = {}
+    unnamed: list[tuple[int, tuple[str, ...], Any]] = []  # what a version does not name, and does not fit what others name
 
     def objects_at(path: tuple[str, ...]) -> list[dict[str, Any]]:
         if path not in objects:
@@ -359,6 +358,9 @@ def _typed(bucket: _Bucket, lines: Lines, nul: bool, rules: Rules) -> list[pa.Ar
             if set(map(type, values)) != {dict}:
                 for place, value in enumerate(values):
                     if type(value) not in _OBJECTS or (value is None and not path):
+                        if path and bucket.versions[place] not in bucket.table.naming(path):
+                            unnamed.append((place, path, value))
+                            continue
                         note(place, path, value, "is no object")
                 values = [value if type(value) is dict else {} for value in values]
             objects[path] = values
@@ -367,24 +369,57 @@ def _typed(bucket: _Bucket, lines: Lines, nul: bool, rules: Rules) -> list[pa.Ar
     objects_at(())
     arrays = []
     for column in bucket.table.columns:
+        if not column.path:
+            arrays.append(pa.nulls(len(bucket.rows), pa.string()))
+            continue
         values = _values(objects_at(column.path[:-1]), column.path[-1])
         type_ = column.column.type
         if column.array and not set(map(type, values)) <= _ARRAYS:
             for place, value in enumerate(values):
                 if type(value) not in _ARRAYS:
-                    note(place, column.path, value, "is no array")
+                    if bucket.versions[place] in column.versions:
+                        note(place, column.path, value, "is no array")
+                    else:
+                        unnamed.append((place, column.path, value))
                     values[place] = None
         array = _all_fit(values, type_, nul)
         if array is None:
             for place, value in enumerate(values):
                 try:
-                    values[place] = _fit(value, type_)
-                except (_Misfit, ValueError, OverflowError):
-                    note(place, column.path, value, f"does not fit {type_}")
+                    values[place] = fit(value, type_, column.mixed)
+                except (ValueError, OverflowError):
+                    if bucket.versions[place] in column.versions:
+                        note(place, column.path, value, f"does not fit {type_}")
+                    else:
+                        unnamed.append((place, column.path, value))
                     values[place] = None
             array = pa.array(values, arrow_type(type_))
         arrays.append(array)
+    for number, column in enumerate(bucket.table.columns):
+        if not column.path:
+            arrays[number] = _others(bucket, unnamed, note)
     return arrays
+
+
+def _others(
+    bucket: _Bucket, unnamed: list[tuple[int, tuple[str, ...], Any]], note: Callable[[int, tuple[str, ...], Any, str], None]
+) -> pa.Array:
+    """Returns the properties that no column holds, as JSON objects with them at their places; null without any."""
+    names = bucket.table.names
+    found = [remainder(data, names) if type(data) is dict else {} for data in bucket.data]
+    for place, path, value in unnamed:
+        inside = found[place]
+        for name in path[:-1]:
+            inside = inside.setdefault(name, {})
+        inside[path[-1]] = value
+    texts: list[str | None] = []
+    for place, properties in enumerate(found):
+        try:
+            texts.append(json_text(properties) if properties else None)
+        except ValueError:
+            note(place, (), properties, "has other properties that do not fit json")
+            texts.append(None)
+    return pa.array(texts, pa.string())
 
 
 def _values(objects: list[dict[str, Any]], name: str) -> list[Any]:
@@ -398,17 +433,14 @@ def _all_fit(values: list[Any], type_: str, nul: bool) -> pa.Array | None:
     """Returns the values as an array if all fit, or None if each needs a closer look."""
     if type_ == "json":
         return _all_json(values, nul)
-    if not set(map(type, values)) <= _PYTHON_TYPES["string" if type_.startswith("string") else type_]:
+    if not set(map(type, values)) <= _PYTHON_TYPES[type_.partition("(")[0]]:
         return None
     try:
-        if type_ in ("timestamp", "date"):
-            return pa.array([_fit(value, type_) for value in values], arrow_type(type_))
+        if type_ in ("timestamp", "date") or type_.startswith("decimal"):
+            return pa.array([fit(value, type_) for value in values], arrow_type(type_))
         array = pa.array(values, arrow_type(type_))
     except (ValueError, OverflowError, TypeError):
         return None
-    limit = max_length(type_)
-    if limit is not None and (pc.max(pc.binary_length(array)).as_py() or 0) > limit:
-        array = pc.utf8_slice_codeunits(array, 0, limit)
     if nul and type_.startswith("string") and pc.any(pc.match_substring(array, "\0")).as_py():
         return None
     return array
@@ -416,59 +448,12 @@ def _all_fit(values: list[Any], type_: str, nul: bool) -> pa.Array | None:
 
 def _all_json(values: list[Any], nul: bool) -> pa.Array | None:
     try:
-        texts = [None if value is None else orjson.dumps(value) for value in values]
+        texts = [None if value is None else numbers.dumps(value) for value in values]
     except TypeError:
         return None
-    if nul and any(text and _ESCAPED_NUL.search(text) for text in texts):
+    if nul and any(text and has_nul(text) for text in texts):
         return None
     return pa.array(texts, pa.string())
-
-
-def _fit(value: Any, type_: str) -> Any:
-    """Converts a value to its column's type. Raises ValueError or OverflowError if it does not fit."""
-    if value is None:
-        return None
-    kind = type(value)
-    if type_ == "json":
-        return _json(value)
-    if type_.startswith("string") and kind is str:
-        limit = max_length(type_)
-        if "\0" not in value:
-            return value[:limit]
-    elif type_ in ("integer", "bigint") and (kind is int or (kind is float and value.is_integer())):
-        number = int(value)
-        bits = 31 if type_ == "integer" else 63
-        if -(2**bits) <= number < 2**bits:
-            return number
-    elif type_ == "double" and kind in (int, float):
-        return float(value)
-    elif type_ == "boolean" and kind is bool:
-        return value
-    elif type_ == "timestamp" and kind is str:
-        return _timestamp(value)
-    elif type_ == "date" and kind is str and _DATE.fullmatch(value):
-        return date.fromisoformat(value)
-    raise _Misfit
-
-
-def _json(value: Any) -> str:
-    try:
-        text = orjson.dumps(value)
-    except TypeError as error:  # nested too deeply
-        raise _Misfit from error
-    if _ESCAPED_NUL.search(text):
-        raise _Misfit
-    return text.decode()
-
-
-def _timestamp(text: str) -> datetime:
-    match = _RFC3339.fullmatch(text)
-    if not match:
-        raise _Misfit
-    day, time, fraction, zone = match.groups()
-    microseconds = (fraction or ".0")[:7].ljust(7, "0")
-    moment = datetime.fromisoformat(f"{day}T{time}{microseconds}{(zone or 'Z').upper()}")
-    return moment.astimezone(UTC).replace(tzinfo=None)
 
 
 def _of_field(type_: str, name: str, text: bytes, message: str) -> Reason:
@@ -481,7 +466,7 @@ def _of_entity(name: str, entity: Any, message: str) -> Reason:
 
 def _quote(value: Any) -> str:
     try:
-        text = orjson.dumps(value).decode()
+        text = numbers.dumps(value).decode()
     except TypeError:
         text = "nested too deeply"
     return text[:LONGEST_QUOTE]

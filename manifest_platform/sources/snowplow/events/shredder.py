@@ -32,7 +32,7 @@ from manifest_platform.shred.batch import (
 )
 from manifest_platform.shred.limits import UNMEASURED, InputLimits
 from manifest_platform.shred.lines import Piece, TooLong, chunks, newlines_before, plan
-from manifest_platform.shred.rows import BAD, BadRow, arrow_schema, as_text, bad_table
+from manifest_platform.shred.rows import BAD, BadRow, arrow_schema, as_text, bad_table, with_room
 from manifest_platform.sources.snowplow.events.atomic import EVENTS, SHORTEST_GOOD_LINE, Lines, cut, event_columns
 from manifest_platform.sources.snowplow.events.duplicates import NONE, Marked, Marks, PieceMarks
 from manifest_platform.sources.snowplow.events.entities import Budget, entity_tables
@@ -280,7 +280,7 @@ def shred_lines(
             if table.num_rows:
                 definition, table = (definition, table) if wide is None else without_empty(definition, table)
                 tables[definition.name] = table.cast(arrow_schema(definition.columns))
-                definitions[definition.name] = definition
+                definitions[definition.name] = with_room(definition, table)
                 types[definition.name] = _types(definition, table)
         if wide is not None and EVENTS_TABLE in types:
             types[EVENTS_TABLE] |= entity_types(found, keep)

@@ -48,13 +48,8 @@ class IgluSchemas(Schemas):
         with _refused():
             keys = self._of(name)
             documents = {str(key): self._resolver.schema(key) for key in keys}
-            notes: tuple[str, ...] = ()
-            tables = []
-            try:
-                tables = [one.table for one in self._tables(keys)]
-            except SchemaError as error:
-                notes = (str(error),)
-        return Shown(self._model(keys), tuple(tables), documents, notes)
+            tables, notes = self._tables(keys)
+        return Shown(self._model(keys), tuple(one.table for one in tables), documents, tuple(notes))
 
     def compare(self, before: str, after: str | None = None) -> Differences:
         """Returns what differs between two versions. `after`: by default the newest version of the model."""
@@ -66,6 +61,7 @@ class IgluSchemas(Schemas):
             columns: tuple[Difference, ...] = ()
             try:
                 tables = [self._upto(key) for key in (earlier, later)]
+                problem = tables[1].recovered or tables[0].recovered
                 columns = tuple(_differences(*({one.column.name: one.column.type for one in each.columns} for each in tables)))
             except SchemaError as error:
                 problem = str(error)
@@ -111,12 +107,20 @@ class IgluSchemas(Schemas):
         place = self._resolver.place_of(first)
         return Model(first.family, self._resolver.table_name(first), tuple(key.version for key in keys), place)
 
-    def _tables(self, keys: Sequence[SchemaKey]) -> Iterator[EntityTable]:
+    def _tables(self, keys: Sequence[SchemaKey]) -> tuple[list[EntityTable], list[str]]:
+        """Returns the tables of versions, and notes on versions that have none or one of their own."""
         found: dict[str, EntityTable] = {}
+        notes = []
         for key in keys:
-            table = self._resolver.table(key)
+            try:
+                table = self._resolver.table(key)
+            except SchemaError as error:
+                notes.append(str(error))
+                continue
+            if table.recovered:
+                notes.append(f"{table.recovered}. Until then its rows go to the table {table.table.name}")
             found.setdefault(table.table.name, table)
-        yield from found.values()
+        return list(found.values()), notes
 
     def _upto(self, key: SchemaKey) -> EntityTable:
         """Returns the table that a model had when this version was its newest."""

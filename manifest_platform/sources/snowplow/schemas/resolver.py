@@ -7,11 +7,11 @@ from typing import Any
 
 import orjson
 
-from manifest_platform.listing import Column, Table
 from manifest_platform.shred.batch import SchemaError
 from manifest_platform.sources.snowplow.schemas.built_in import BUILT_IN
-from manifest_platform.sources.snowplow.schemas.columns import HIERARCHY, EntityTable, entity_columns
+from manifest_platform.sources.snowplow.schemas.columns import EntityTable
 from manifest_platform.sources.snowplow.schemas.keys import SchemaKey
+from manifest_platform.sources.snowplow.schemas.models import ModelTables, model_tables
 from manifest_platform.sources.snowplow.schemas.registry import Place
 from manifest_platform.sources.snowplow.settings import RegistryLimits
 
@@ -47,8 +47,7 @@ class Resolver:
         self.names = ", ".join(map(str, places)) or "no registries"
         self._registries = [place.open(self.limits) for place in places]
         self._schemas: dict[SchemaKey, dict[str, Any] | SchemaError | None] = {}
-        self._models: dict[str, EntityTable | SchemaError] = {}
-        self._owners: dict[str, str] = {}
+        self._models: dict[str, ModelTables] = {}
         self._versions: dict[str, list[SchemaKey] | SchemaError] = {}
 
     def close(self) -> None:
@@ -84,44 +83,39 @@ class Resolver:
         return known
 
     def table(self, key: SchemaKey) -> EntityTable:
-        """Returns the table of the key's model, made of all its versions.
+        """Returns the table of a schema: that of its model, or its own if it contradicts earlier versions of the model.
 
-        Raises as `schema`, and SchemaError if the versions contradict each other or another model has the same table name.
+        Raises as `schema`, and SchemaError if the schema makes no table.
         """
+        return self.model(key).table(key)
+
+    def model(self, key: SchemaKey) -> ModelTables:
+        """Returns the tables of the key's model, made of all its versions. Raises as `table`."""
         versions = self.versions(key)
         if key.family not in self._models:
-            self._models[key.family] = self._table(key, versions)
-        found = self._models[key.family]
-        if isinstance(found, SchemaError):
-            raise found
-        return found
+            self._models[key.family] = self._model(key, versions)
+        return self._models[key.family]
 
     def table_name(self, key: SchemaKey) -> str:
         """Returns the name of the table of the key's model."""
         return self._tables.get(key.family, key.table_name)
 
-    def _table(self, key: SchemaKey, versions: list[SchemaKey]) -> EntityTable | SchemaError:
-        name = self.table_name(key)
-        owner = self._owners.setdefault(name, key.family)
-        if owner != key.family:
-            return SchemaError(
-                f"{key.family} and {owner} both make the table {name}: give one of them another table in the dataset's "
-                f"configuration, as shred.tables: {{{key.family}: {name}_2}}"
-            )
-        try:
-            return self.table_of(key, versions)
-        except SchemaError as error:
-            return error
+    def _model(self, key: SchemaKey, versions: Sequence[SchemaKey]) -> ModelTables:
+        schemas = [(version.version, found) for version in versions if (found := self._usable(version)) is not None]
+        return model_tables(key, self.table_name(key), schemas, self.limits.columns, self._dotted)
 
     def table_of(self, key: SchemaKey, versions: Sequence[SchemaKey]) -> EntityTable:
-        """Returns the table that some versions of the key's model make. Raises SchemaError if they contradict each other."""
-        columns = entity_columns(
-            [(version.version, self.schema(version)) for version in versions], key.family, self.limits.columns, self._dotted
-        )
-        all_columns: tuple[Column, ...] = (*HIERARCHY, *(column.column for column in columns))
-        said = {one.column.name: one.description for one in columns if one.description}
-        table = Table(self.table_name(key), all_columns, load_time=True, family=key.family, descriptions=said)
-        return EntityTable(table, columns)
+        """Returns the table that some versions of the key's model make. Raises SchemaError if the key's version makes none."""
+        return self._model(key, versions).table(key)
+
+    def _usable(self, key: SchemaKey) -> dict[str, Any] | SchemaError | None:
+        """Returns a version of a model; None if it is only listed."""
+        try:
+            return self.schema(key)
+        except UnknownSchema:
+            return None
+        except SchemaError as error:
+            return error
 
     # For people, who ask for what no row named
 

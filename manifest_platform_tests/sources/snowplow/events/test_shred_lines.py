@@ -104,9 +104,12 @@ def test_the_events_table_has_the_types_of_its_definition(resolver: Resolver):
     assert shredded(resolver, enriched()).tables["events"].schema == arrow_schema(EVENTS.columns)
 
 
-def test_strings_are_cut_to_their_length_in_characters(resolver: Resolver):
-    assert only_event(resolver, geo_country="äöü", geo_region="äöü")["geo_country"] == "äö"
-    assert only_event(resolver, geo_country="äöü", geo_region="äöü")["geo_region"] == "äöü"
+def test_texts_are_whole_and_the_table_says_how_long_they_are(resolver: Resolver):
+    result = shredded(resolver, enriched(geo_country="äöü", geo_region="äöü"))
+    (row,) = result.tables["events"].to_pylist()
+    assert (row["geo_country"], row["geo_region"]) == ("äöü", "äöü")
+    types = {column.name: column.type for column in result.definitions["events"].columns}
+    assert (types["geo_country"], types["geo_region"], types["geo_city"]) == ("string(4)", "string(3)", "string(75)")
 
 
 @pytest.mark.parametrize(
@@ -291,16 +294,12 @@ def test_whole_floats_are_integers_and_large_integers_numbers(resolver: Resolver
     assert (row["position"], row["place_x"]) == (7, float(2**60))
 
 
-def test_long_strings_are_cut(resolver: Resolver):
-    assert only_click(resolver, {"targetUrl": "ä" * 13})["target_url"] == "ä" * 12
-    assert only_click(resolver, {"targetUrl": "ä" * 12})["target_url"] == "ä" * 12
-
-
-def test_long_strings_are_cut_beside_a_misfit(resolver: Resolver):
-    lines = [enriched(unstruct_event=unstruct(entity(CLICK, {"targetUrl": value}))) for value in ("ä" * 13, 5)]
+def test_long_strings_are_whole_beside_a_misfit(resolver: Resolver):
+    lines = [enriched(unstruct_event=unstruct(entity(CLICK, {"targetUrl": value}))) for value in ("ä" * 20, 5)]
     result = shredded(resolver, *lines)
     assert result.bad["line"].to_pylist() == [2]
-    assert result.tables[CLICKS]["target_url"].to_pylist() == ["ä" * 12]
+    assert result.tables[CLICKS]["target_url"].to_pylist() == ["ä" * 20]
+    assert {column.name: column.type for column in result.definitions[CLICKS].columns}["target_url"] == "string(32)"
 
 
 @pytest.mark.parametrize(
@@ -416,12 +415,17 @@ def test_versions_of_a_model_share_its_table(tmp_path: Path):
     assert (old["root_id"], old["root_id_"]) == (EVENT_ID, "mine")
 
 
-def test_contradicting_versions_send_their_events_to_bad(tmp_path: Path):
+def test_a_version_that_contradicts_the_others_goes_to_its_own_table(tmp_path: Path):
+    newer = PAGE.replace("1-0-0", "1-0-1")
     publish(tmp_path, PAGE, {"properties": {"id": {"type": "string"}}})
-    publish(tmp_path, PAGE.replace("1-0-0", "1-0-1"), {"properties": {"id": {"type": "integer"}}})
-    (reason,) = reasons(Resolver([str(tmp_path)]), enriched(contexts=contexts(entity(PAGE, {"id": "a"}))))
-    assert (reason["type"], reason["schema"]) == ("entity", PAGE)
-    assert "column id is string in 1-0-0 but bigint in 1-0-1" in reason["message"]
+    publish(tmp_path, newer, {"properties": {"id": {"type": "integer"}}})
+    result = shredded(
+        Resolver([str(tmp_path)]), enriched(contexts=contexts(entity(PAGE, {"id": "a"}), entity(newer, {"id": 7})))
+    )
+    assert (result.good, result.tables[PAGES]["id"].to_pylist()) == (1, ["a"])
+    (recovered,) = (name for name in result.tables if name.startswith(f"{PAGES}_recovered_1_0_1_"))
+    assert result.tables[recovered]["id"].to_pylist() == [7]
+    assert result.types[recovered] == {newer: 1}
 
 
 def test_garbage_collection_is_restored(resolver: Resolver):

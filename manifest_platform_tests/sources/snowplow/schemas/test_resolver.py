@@ -1,9 +1,11 @@
+import re
 from pathlib import Path
 
 import pytest
 
 from manifest_platform.shred.batch import SchemaError
 from manifest_platform.sources.snowplow.schemas.keys import SchemaKey
+from manifest_platform.sources.snowplow.schemas.registry import FolderRegistry
 from manifest_platform.sources.snowplow.schemas.resolver import Resolver, UnknownSchema
 from manifest_platform_tests.sources.snowplow.given import CLICK, CLICK_SCHEMA, acme_registry, publish
 
@@ -101,20 +103,37 @@ def test_found_and_missing_schemas_are_remembered(tmp_path: Path):
     assert Resolver([str(tmp_path)]).schema(key("3-0-0")) == CLICK_SCHEMA
 
 
-def test_invalid_json_and_contradictions_are_permanent_errors(tmp_path: Path):
-    publish(tmp_path, CLICK, b"{")
-    with pytest.raises(SchemaError, match="is not valid JSON"):
-        Resolver([str(tmp_path)]).table(KEY)
-    publish(tmp_path, CLICK, {"properties": {"a": {"type": "integer"}}})
+@pytest.mark.parametrize("broken", [b"{", b"[]"])
+def test_only_the_events_of_a_broken_version_have_no_table(tmp_path: Path, broken: bytes):
+    publish(tmp_path, CLICK, broken)
     publish(tmp_path, str(key("1-0-1")), {"properties": {"a": {"type": "string"}}})
-    with pytest.raises(SchemaError, match="column a is bigint in 1-0-0 but string in 1-0-1"):
-        Resolver([str(tmp_path)]).table(KEY)
+    resolver = Resolver([str(tmp_path)])
+    with pytest.raises(SchemaError, match=r"is not (valid JSON|a JSON object)"):
+        resolver.table(KEY)
+    assert [one.path for one in resolver.table(key("1-0-1")).columns] == [("a",)]
 
 
-def test_two_models_cannot_share_a_table(tmp_path: Path):
-    other = "iglu:com.acme/LinkClick/jsonschema/1-0-0"
-    publish(tmp_path, other, CLICK_SCHEMA)
-    resolver = Resolver([str(acme_registry(tmp_path))])
-    resolver.table(KEY)
-    with pytest.raises(SchemaError, match="both make the table com_acme_link_click_1"):
-        resolver.table(SchemaKey.parse(other))
+def test_a_version_that_contradicts_the_others_has_a_table_of_its_own(tmp_path: Path):
+    publish(tmp_path, CLICK, {"properties": {"a": {"type": "integer"}}})
+    publish(tmp_path, str(key("1-0-1")), {"properties": {"a": {"type": "string"}, "b": {"type": "string"}}})
+    publish(tmp_path, str(key("1-0-2")), {"properties": {"a": {"type": "integer"}, "c": {"type": "string"}}})
+    resolver = Resolver([str(tmp_path)])
+    first, broken, last = (resolver.table(key(f"1-0-{number}")) for number in range(3))
+    assert first == last
+    assert [one.column.name for one in first.columns] == ["a", "c"]
+    assert re.fullmatch(r"com_acme_link_click_1_recovered_1_0_1_[0-9a-f]{8}", broken.table.name)
+    assert [(one.column.name, one.column.type) for one in broken.columns] == [("a", "string"), ("b", "string")]
+    assert broken.table.family == first.table.family
+    assert "column a is bigint in 1-0-0 but string in 1-0-1" in broken.recovered
+    # the name follows from the schemas alone, whichever version is asked for first
+    assert Resolver([str(tmp_path)]).table(key("1-0-1")) == broken
+
+
+def test_a_version_that_is_only_listed_hurts_no_other(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    acme_registry(tmp_path)
+    before = Resolver([str(tmp_path)]).table(KEY)
+    publish(tmp_path, str(key("1-0-1")), CLICK_SCHEMA)
+    resolver = Resolver([str(tmp_path)])
+    read = FolderRegistry.read
+    monkeypatch.setattr(FolderRegistry, "read", lambda self, asked: read(self, asked) if asked == KEY else None)
+    assert resolver.table(KEY).table == before.table
