@@ -1,7 +1,7 @@
 """The rules from a property's JSON Schema to the type of its column.
 
 A rule is chosen so that every value that the schema allows is kept: a number without an end is a double, several kinds of
-values become text or JSON. docs/reference/snowplow/schemas.md has the rules as a table.
+values become text or JSON.
 """
 
 from __future__ import annotations

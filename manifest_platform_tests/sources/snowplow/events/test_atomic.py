@@ -27,7 +27,7 @@ def test_types_and_what_is_required():
     types = {column.name: column.type for column in EVENTS.columns}
     assert types["event_id"] == "string(36)"
     assert types["page_url"] == "string(4096)"
-    assert types["tr_total"] == types["geo_latitude"] == "double"
+    assert (types["tr_total"], types["geo_latitude"]) == ("decimal(18,2)", "double")
     assert types["br_cookies"] == "boolean"
     assert types["txn_id"] == "integer"
     assert types["refr_dvce_tstamp"] == "timestamp"
