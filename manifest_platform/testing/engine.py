@@ -465,6 +465,15 @@ class EngineContract:
         engine.unstage(staging)
         engine.unstage(staging)
 
+    def test_each_object_of_a_table_may_have_other_columns(self, shop: Warehouse, engine: Engine, tmp_path: Path) -> None:
+        """A column of an event's table is written only to the files that have such an event."""
+        one, two, three = (Column(name, "string") for name in ("one", "two", "three"))
+        some = [written(tmp_path, name, [(Table("t", columns), [{"one": name, "two": name, "three": name}])])
+                for name, columns in (("a", (one,)), ("b", (one, two)), ("c", (three, one)))]  # fmt: skip
+        objects = tuple(found for listing in some for found in listing.objects)
+        shop.apply(load(replace(some[0], tables=(Table("t", (one, two, three)),), objects=objects)))
+        assert set(rows_of(engine, "t", '"one", "two", "three"')) == {("a", None, None), ("b", "b", None), ("c", None, "c")}
+
     def test_zoned_times_are_kept_in_utc(self, shop: Warehouse, engine: Engine, tmp_path: Path) -> None:
         noon = datetime(2024, 5, 1, 12, tzinfo=UTC)
         path = tmp_path / "x.parquet"

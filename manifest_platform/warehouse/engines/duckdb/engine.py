@@ -6,6 +6,7 @@ import re
 import time
 import uuid
 from collections.abc import Generator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
 
 _LOCK_POLL_SECONDS, _OFTEN_SECONDS = 0.02, 2.0  # each try to open a locked file costs about 4 ms
 _READERS_COURTESY_SECONDS = 5.0
+_FOOTERS_AT_ONCE = 16
 _HOLDER = re.compile(r"\(PID (?P<pid>\d+)\)")
 _HELD = ("Could not set lock", "with a different configuration")  # by another process; by this process, for another use
 
@@ -224,7 +226,9 @@ class DuckDB(Engine):
         """
         if all(storage.is_local(uri) for uri in uris):
             # Paths contain date=…, which must not become a column.
-            return Staging("read_parquet(?, hive_partitioning = false)", ([_literal_glob(uri) for uri in uris],))
+            # A file lacks the columns of which it has no value: by name, DuckDB reads null there.
+            sql = "read_parquet(?, union_by_name = true, hive_partitioning = false)"
+            return Staging(sql, ([_literal_glob(uri) for uri in uris],))
         import pyarrow as pa
         import pyarrow.dataset
 
@@ -233,6 +237,9 @@ class DuckDB(Engine):
         view = f"staged_{uuid.uuid4().hex}"
         try:
             objects = pyarrow.dataset.dataset(paths, filesystem=system, format="parquet")
+            with ThreadPoolExecutor(_FOOTERS_AT_ONCE) as pool:
+                schemas = list(pool.map(lambda one: one.physical_schema, objects.get_fragments()))
+            objects = objects.replace_schema(pa.unify_schemas(schemas, promote_options="permissive"))
         except (OSError, pa.ArrowInvalid) as error:
             kind = LoadFailed if isinstance(error, (FileNotFoundError, pa.ArrowInvalid)) else Unavailable
             raise kind(f"objects of table {table.name}: {error}") from error
