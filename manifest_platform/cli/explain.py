@@ -14,6 +14,7 @@ from manifest_platform.cli.remedies import typed
 from manifest_platform.manifest import UnknownItem
 from manifest_platform.operations.explain import StepView, explanation
 from manifest_platform.operations.landing import not_registered
+from manifest_platform.pipeline.blackout import blackout_reason
 from manifest_platform.pipeline.chain import broken
 from manifest_platform.pipeline.pipeline import loads
 
@@ -40,7 +41,8 @@ def explain(context: typer.Context, item: ItemName, target: Target = None) -> in
         asked = [pipeline] if target else list(pipeline.each_target())
         others = {loads(one).key for one in pipeline.targets} - {one.load.key for one in asked}
         chain = [found for one in asked for found in broken(one)]
-        told = explanation(pipeline.manifest, key, typed(context, pipeline.name), pipeline.clock(), chain, others)
+        as_typed, why = typed(context, pipeline.name), blackout_reason(pipeline)
+        told = explanation(pipeline.manifest, key, as_typed, pipeline.clock(), chain, others, why)
     if as_json(context):
         print_json({"item": key, "text": told.text, "steps": [_document(view) for view in told.views]})
     else:

@@ -53,11 +53,12 @@ def explanation(
     now: datetime,
     chain: Iterable[Broken] = (),
     without: Collection[str] = (),
+    blackout: str = "",
 ) -> Explanation:
     """Explains what happens next with an item. `told`: formats a remedy for the reader. Raises UnknownItem.
 
     `chain`: the feeds whose warehouse differs from what the manifest believes. For them, loading is stopped.
-    `without`: steps that the reader did not ask for.
+    `blackout`: the reason why nothing is loaded now. `without`: steps that the reader did not ask for.
     """
     item = manifest.item(key)
     views = tuple(_views(manifest, item, without))
@@ -68,6 +69,8 @@ def explanation(
         for one in chain
         if one.feed == key.feed
     ]
+    if blackout and any(view.step.ordered and view.judged.standing not in PASSED for view in views):
+        held.append(f"However, {blackout}.")
     return Explanation(" ".join([*words.sentences(views), *held]), views)
 
 

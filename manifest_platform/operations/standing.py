@@ -19,6 +19,7 @@ from manifest_platform.manifest.manifest import Kept
 from manifest_platform.operations.bad_rows import GLANCE, BadRows, bad_rows
 from manifest_platform.operations.told import Told, told
 from manifest_platform.pipeline import LOAD, SHRED, Pipeline
+from manifest_platform.pipeline.blackout import blackout_reason
 from manifest_platform.pipeline.chain import Broken
 from manifest_platform.remedies import Action, Remedy
 
@@ -143,6 +144,9 @@ def outlook(pipeline: Pipeline, feed: str, application: str, verdict: Verdict | 
     if isinstance(verdict, Ready) and application == SHRED and feed in pipeline.source.on_demand:
         # A snapshot is shredded only on demand. The oldest waiting snapshot is mostly older than the load, and would undo it.
         return Outlook(*where, Answer.IDLE, name, f"{name} is shredded when a full load begins with it")
+    why = blackout_reason(pipeline) if Application.parse(application).name == LOAD else ""
+    if isinstance(verdict, Ready) and why:
+        return Outlook(*where, Answer.WAITING, name, why)
     if isinstance(verdict, Ready):
         late = verdict.item.is_late_for(Application(application), verdict.state.feed(feed).serving_epoch)
         return Outlook(*where, Answer.READY, name, "late, to be appended" if late else "", remedy=work)

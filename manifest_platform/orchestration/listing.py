@@ -30,6 +30,7 @@ from manifest_platform.orchestration.own_assets import OwnAsset, own_evaluations
 from manifest_platform.orchestration.shown import Shown, news
 from manifest_platform.orchestration.wiring import Wiring
 from manifest_platform.pipeline import SHRED, Pipeline
+from manifest_platform.pipeline.blackout import blackout_reason
 from manifest_platform.pipeline.chain import broken
 from manifest_platform.pipeline.discovery import discover
 
@@ -84,6 +85,8 @@ def _work_of(pipeline: Pipeline, feed: str, now: datetime, reading: Reading) -> 
         ready, stuck = pipeline.manifest.waiting(feed, SHRED, limit=1)
         yield from (_work(SHRED, item) for item in ready)
     verdict = reading.load(feed)
+    if blackout_reason(pipeline):
+        return
     if isinstance(verdict, Ready) and feed not in reading.broken:
         yield _work(pipeline.load.key, verdict.item)
     for stopped in (*stuck, verdict):
@@ -117,7 +120,7 @@ def _untold(pipeline: Pipeline, instance: dg.DagsterInstance, job: str, feeds: S
 def _overview_stands(pipeline: Pipeline, reading: Reading) -> str:
     """Returns a text that changes with the content of the overview: loads and blocks."""
     found = [Block.of(pipeline, feed, reading.load(feed), reading.broken.get(feed)) for feed in pipeline.feeds]
-    return f"{reading.state.version} {'; '.join(one.cause for one in found if one)}"
+    return f"{reading.state.version} {blackout_reason(pipeline)}{'; '.join(one.cause for one in found if one)}"
 
 
 def _unchecked(names: Names, instance: dg.DagsterInstance, feeds: Sequence[str], reading: Reading) -> str | None:
@@ -257,6 +260,7 @@ def _tick(context: dg.SensorEvaluationContext, pipeline: Pipeline, names: Names,
         events += overview_news(pipeline, names, instance)
     requests: list[dg.RunRequest] = []
     reasons = [found.reason for one in (reading, *others) for found in one.broken.values()]
+    reasons += [why] if (why := blackout_reason(pipeline)) else []
     asked_for: dict[str, Asked] = {}
     for drain in pipeline.source.drains:
         job = drain_job_name(pipeline.name, drain)

@@ -21,6 +21,7 @@ from manifest_platform.orchestration.translator import AssetKind, completed
 from manifest_platform.orchestration.wiring import Wiring
 from manifest_platform.outward import line
 from manifest_platform.pipeline import Pipeline
+from manifest_platform.pipeline.blackout import blackout_reason
 from manifest_platform.pipeline.chain import Broken, broken
 from manifest_platform.pipeline.merge import Merging
 from manifest_platform.remedies import Remedy
@@ -80,6 +81,9 @@ def _made(pipeline: Pipeline, names: Names) -> dg.AssetMaterialization:
                 if what:
                     shown[f"{label}{at}"] = what
                     todo.append(f"- {label}: {_code(what) if label == IN_A_TERMINAL else _cell(what)}")
+    if why := blackout_reason(pipeline):
+        shown["blackout"] = why
+        todo += ["", f"**{_cell(why)}.**"]
     if merged:
         shown["merged up to"] = merged
     text = [f"## {pipeline.name}", "", *table, *(["", f"Merged up to: {merged}."] if merged else [])]

@@ -30,6 +30,7 @@ from manifest_platform.manifest import (
     Standing,
 )
 from manifest_platform.manifest.dataset import PASSED, blocked, judge
+from manifest_platform.pipeline.blackout import blackout_reason
 from manifest_platform.pipeline.catching_up import Pace, load_next
 from manifest_platform.pipeline.events import Event, ItemFailed, Loaded, PutBack, Shredded, ShreddedAgain
 from manifest_platform.pipeline.loading import settle
@@ -302,6 +303,8 @@ def _load_held(pipeline: Pipeline, choice: Choice, ordered: list[ItemKey], lease
     while ordered:
         verdict = next(verdicts)
         if isinstance(verdict, Abandoned | Ready):
+            if why := blackout_reason(pipeline):
+                raise Refused(f"{verdict.item.key.name} is not loaded now. {why}")
             mine.reach()
         if isinstance(verdict, Abandoned):
             settled = settle(pipeline, lease, verdict)

@@ -31,6 +31,7 @@ from manifest_platform.manifest import (
     StoreUnavailable,
 )
 from manifest_platform.manifest.dataset import PASSED, blocked, judge
+from manifest_platform.pipeline.blackout import blackout_reason
 from manifest_platform.pipeline.catching_up import Pace, load_next
 from manifest_platform.pipeline.chain import broken, explained
 from manifest_platform.pipeline.events import (
@@ -219,15 +220,17 @@ class _Drain:
         except Refused as error:
             return self.end(target, feed, Stop.BLOCKED, reason=str(error), remedy=error.remedy)
         verdict = yield from self._load(target, feed)
-        if verdict is None:
+        if verdict is None or (verdict is Stop.BLACKOUT and not passing_fault and self._may_go_on_shredding(feed)):
             return None
+        if verdict is Stop.BLACKOUT:
+            return self.end(target, feed, verdict, reason=blackout_reason(target))
         if isinstance(verdict, Stop):
             return self.end(target, feed, verdict)
         blocked = isinstance(verdict, Blocked) and verdict.standing is not Standing.WAITING
         if passing_fault and not blocked:
             return self.end(target, feed, Stop.UNAVAILABLE, reason=passing_fault)
         out_of_budget = self._spent(self.report.shredded)
-        if not passing_fault and not out_of_budget and self._may_shred(feed):
+        if not passing_fault and self._may_go_on_shredding(feed):
             return None
         if isinstance(verdict, Blocked):
             unshredded = verdict.standing is Standing.WAITING
@@ -250,6 +253,9 @@ class _Drain:
     def _left(self, items: int) -> int | None:
         """Returns the number of items that the budget allows after this number; None without a limit."""
         return None if self.budget.items is None else max(1, self.budget.items - items)
+
+    def _may_go_on_shredding(self, feed: str) -> bool:
+        return not self._spent(self.report.shredded) and self._may_shred(feed)
 
     def _may_shred(self, feed: str) -> bool:
         return bool(self._waiting(feed, 1)[0])
@@ -311,6 +317,8 @@ class _Drain:
         verdict = pipeline.manifest.next(feed, pipeline.load.key)
         if isinstance(verdict, Idle) or (isinstance(verdict, Blocked) and verdict.standing is not Standing.PROCESSING):
             return verdict
+        if blackout_reason(pipeline):
+            return Stop.BLACKOUT
         with pipeline.lease(feed, pipeline.load.key) as lease:
             mine, pace = Turn(pipeline, feed), self._pace(pipeline, feed)
             verdicts = pipeline.manifest.verdicts(lease)
@@ -320,6 +328,8 @@ class _Drain:
                 verdict = next(verdicts)
                 if not isinstance(verdict, Abandoned | Ready):
                     return verdict
+                if blackout_reason(pipeline):
+                    return Stop.BLACKOUT
                 self._reach(mine, pipeline)
                 if isinstance(verdict, Abandoned):
                     if settled := settle(pipeline, lease, verdict):

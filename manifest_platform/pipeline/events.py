@@ -160,7 +160,10 @@ Event = ShredStarted | Shredded | Loaded | ItemFailed | PutBack | ShreddedAgain
 
 
 class Stop(StrEnum):
-    """The reason why a drain ended. `busy`: another worker does the work; `held`: another program has the warehouse open."""
+    """The reason why a drain ended.
+
+    `busy`: another worker does the work; `held`: another program has the warehouse open; `blackout`: `load.blackout` says so.
+    """
 
     IDLE = "idle"
     BLOCKED = "blocked"
@@ -168,6 +171,7 @@ class Stop(StrEnum):
     BUDGET_SECONDS = "budget of seconds"
     BUSY = "busy"
     HELD = "held"
+    BLACKOUT = "blackout"
     UNAVAILABLE = "unavailable"
     FENCED = "fenced"
 

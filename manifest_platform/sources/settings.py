@@ -17,6 +17,7 @@ from manifest_platform.manifest.item import InvalidKey, check_key_text
 from manifest_platform.merging.settings import MergeSettings
 from manifest_platform.settings import YEAR, PluginSettings, Settings, StorageLocation
 from manifest_platform.shred.limits import InputLimits
+from manifest_platform.sources.blackout import BlackoutSettings
 from manifest_platform.warehouse.checks import AnyCheck, same_names
 from manifest_platform.warehouse.upkeep_settings import RetentionSettings
 
@@ -137,6 +138,12 @@ class LoadSettings(Settings):
     """Settings of loading a dataset."""
 
     batch: BatchSettings = Field(BatchSettings(), description="directories that are loaded in one transaction")
+
+    blackout: tuple[BlackoutSettings, ...] = Field(
+        (),
+        description="windows in which nothing is loaded, such as the warehouse's maintenance. Directories are registered and"
+        " shredded meanwhile; a transaction that runs when a window begins is not cut",
+    )
 
     late: Literal["append", "quarantine"] = Field(
         "append",
