@@ -18,6 +18,8 @@ import orjson
 from manifest_platform import outward, storage
 
 BAD_TABLE = "bad"
+BAD_ROWS = "bad_rows"
+"""The folder of an attempt with bad rows in the form that the source's own tools read."""
 LISTING_FILE = "listing.json"
 LONGEST_DESCRIPTION = 300
 """Largest number of characters in the description of a column."""
@@ -152,13 +154,24 @@ NO_DUPLICATES = Duplicates()
 
 
 @dataclass(frozen=True)
+class BadRowsFile:
+    """A file of bad rows in the form that the source's own tools read. No table has its lines; they stand beside `bad`."""
+
+    uri: str
+    rows: int
+    bytes: int
+    checksum: str
+
+
+@dataclass(frozen=True)
 class Listing:
     """Everything that an attempt to shred a directory wrote.
 
     `lines`: the lines read (for CSV, the records). `good`, `bad`: the events in them, so that
     lines = good + bad + duplicates.natural. `tables`: all tables in `objects`, including `bad`, and tables of which only the
     columns are known. `types`: types of the rows without bad rows and deletions; empty in listings of older releases.
-    `duplicates`: zero in listings of older releases, which looked for none.
+    `duplicates`: zero in listings of older releases, which looked for none. `bad_rows`: the bad rows once more, in the form
+    that the source's own tools read.
 
     In JSON, column descriptions are stored beside the tables, and only those that exist. A reader ignores unknown keys of the
     listing, which a newer release may write. It refuses unknown keys of a table or column, because they may affect the rows.
@@ -174,6 +187,7 @@ class Listing:
     retired: tuple[Retired, ...] = ()
     types: tuple[ShreddedType, ...] = ()
     duplicates: Duplicates = NO_DUPLICATES
+    bad_rows: tuple[BadRowsFile, ...] = ()
 
     def rows(self, table: str) -> int:
         """Number of rows in the objects of a table."""
@@ -215,5 +229,6 @@ class Listing:
             "retired": tuple(Retired(**found) for found in data.get("retired", ())),
             "types": tuple(ShreddedType(**found) for found in data.get("types", ())),
             "duplicates": Duplicates(**data.get("duplicates", {})),
+            "bad_rows": tuple(BadRowsFile(**found) for found in data.get("bad_rows", ())),
         }
         return cls(**fields)

@@ -6,6 +6,7 @@ wrote. A directory that fails does not affect the others. The source's shredder 
 
 from __future__ import annotations
 
+import gzip
 import math
 import os
 import traceback
@@ -22,9 +23,11 @@ from manifest_platform import failpoints, landed_files, storage
 from manifest_platform.column_types import widened
 from manifest_platform.faults import Misconfigured, Permanent, Transient
 from manifest_platform.listing import (
+    BAD_ROWS,
     BAD_TABLE,
     LISTING_FILE,
     NO_DUPLICATES,
+    BadRowsFile,
     Column,
     Duplicates,
     Listing,
@@ -193,6 +196,15 @@ class Task(Generic[Part]):
         return ", ".join(files[:3]) + (f" and {len(files) - 3} more" if len(files) > 3 else "")
 
 
+@dataclass(frozen=True)
+class Beside:
+    """Bad rows in the form that the source's own tools read: a folder, the number of rows, and a line for each as JSON."""
+
+    folder: str
+    rows: int
+    lines: bytes
+
+
 @dataclass
 class Written:
     """The counts and objects of a task, or of all tasks of a directory. `stopped`: True if a task left input unread.
@@ -210,6 +222,7 @@ class Written:
     duplicates: Duplicates = NO_DUPLICATES
     example: str = ""  # the first bad line with its first reason
     stopped: bool = False
+    bad_rows: list[BadRowsFile] = field(default_factory=list)
 
     def define(self, table: Table) -> None:
         """Adds a table, or widens its columns. Raises SchemaError if it conflicts with the known definition."""
@@ -250,14 +263,19 @@ class Writer:
         dated: Callable[[str, pa.Table], Iterable[Dated]],
         limits: InputLimits | None = None,
         most_bad: int | None = None,
+        published: Callable[[pa.Table], Iterable[Beside]] | None = None,
     ):
-        """`most`: bytes of input that may wait in memory. `most_bad`: the directory certainly fails with more bad rows."""
+        """`most`: bytes of input that may wait in memory. `most_bad`: the directory certainly fails with more bad rows.
+
+        `published`: the form of bad rows that the source's own tools read, if there is one.
+        """
         self.written = Written()
         self._task = task
         self._most = most
         self._dated = dated
         self._limits = limits or InputLimits()
         self._most_bad = most_bad
+        self._published = published
         self._held: dict[str, list[pa.Table]] = defaultdict(list)
         self._dates: set[str] = set()
         self._bytes = self._arrow = self._flushes = 0
@@ -318,8 +336,18 @@ class Writer:
         parts = list(self._parts())
         with ThreadPoolExecutor(_WRITERS) as pool:
             self.written.objects += pool.map(write, parts)
+        for name, dated in parts:
+            if name == BAD_TABLE and self._published:
+                self.written.bad_rows += map(self._beside, self._published(dated.rows))
         self._held.clear()
         self._flushes, self._bytes, self._arrow = self._flushes + 1, 0, 0
+
+    def _beside(self, rows: Beside) -> BadRowsFile:
+        """Writes bad rows as a compressed file of lines. The same rows give the same bytes."""
+        uri = f"{self._task.output}/{BAD_ROWS}/{rows.folder}/{self._task.number:05d}-{self._flushes:03d}.jsonl.gz"
+        data = gzip.compress(rows.lines, 6, mtime=0)
+        storage.write_bytes(uri, data)
+        return BadRowsFile(uri, rows.rows, len(data), storage.checksum(memoryview(data)))
 
     def _parts(self) -> Iterator[tuple[str, Dated]]:
         """The waiting rows by table and date. Raises LimitExceeded before there are too many dates or files."""
@@ -541,6 +569,7 @@ def _conclude(directory: Directory, results: list[dict[str, Any]], options: Opti
             for type_, rows in sorted(total.types[table].items())
         ),
         total.duplicates,
+        tuple(sorted(total.bad_rows, key=lambda found: found.uri)),
     )
     try:
         listing.write(f"{directory.output}/{LISTING_FILE}")
@@ -562,6 +591,7 @@ def _sum(results: list[dict[str, Any]]) -> Written:
         total.example = total.example or written["example"]
         total.objects += [ShreddedObject(**found) for found in written["objects"]]
         total.retired += [Retired(**found) for found in written["retired"]]
+        total.bad_rows += [BadRowsFile(**found) for found in written["bad_rows"]]
         for table, types in written["types"].items():
             total.count(table, types)
         for data in written["tables"].values():

@@ -154,6 +154,12 @@ def kept_bytes(row: Mapping[str, Any]) -> bytes | None:
     return data if len(data) == length else None
 
 
+def exact_text(row: Mapping[str, Any]) -> str:
+    """The text of the line of a row of `bad`: NUL as it was, and U+FFFD for bytes that are not UTF-8."""
+    encoded = row.get("raw_base64")
+    return row["raw"] if encoded is None else base64.b64decode(encoded).decode("utf-8", "replace")
+
+
 def add_reason(reasons: list[Reason], reason: Reason) -> None:
     """Adds a reason to a row's reasons. After REASONS_OF_LINE reasons, a last reason says that there may be more."""
     if is_full(reasons):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Literal
 
 Validation = Literal["full", "types", "off"]
@@ -35,10 +36,12 @@ class Rules:
 
     `validate`: `full`, entities must be valid by their JSON Schemas; `types`, their values must fit the columns; `off`, a value
     that does not fit its column is left out. `names`: how columns of nested properties are named. `rows`: the layout.
-    `duplicates`: the kinds of duplicates that are looked for within each directory.
+    `duplicates`: the kinds of duplicates that are looked for within each directory. `oldest`: the earliest time that an event
+    may have.
     """
 
     validate: Validation = "full"
     names: Names = "underscored"
     rows: Rows = "tables"
     duplicates: Kinds = NO_KINDS
+    oldest: datetime | None = None

@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import Annotated, Any, ClassVar, Literal
 from urllib.parse import urlsplit
 
-from pydantic import Field, field_validator, model_validator
+from pydantic import AwareDatetime, Field, field_validator, model_validator
 
 from manifest_platform.listing import BAD_TABLE
 from manifest_platform.settings import ReadableLocation, Settings, is_this_machine
@@ -200,6 +200,11 @@ class SnowplowShredSettings(ValidatedSettings):
         " entities as JSON in columns such as `contexts_com_acme_user_1`",
     )
     registries: list[RegistrySettings] = Field([], description="special settings of HTTP registries that `schemas` names")
+    oldest: AwareDatetime | None = Field(
+        None,
+        description="the earliest time that an event may have, with its zone, as `2021-01-01T00:00:00Z`. An event with a time"
+        " before it is bad. By default, no time is too old, as in Snowplow's loader",
+    )
     duplicates: DuplicateSettings = Field(DuplicateSettings(), description="which duplicates within a run are treated")
     limits: SnowplowLimitSettings = Field(SnowplowLimitSettings(), description="limits of a landed run")
     registry_limits: RegistryLimits = Field(
@@ -209,7 +214,7 @@ class SnowplowShredSettings(ValidatedSettings):
     def rules(self) -> Rules:
         """The rules by which lines become rows, as shredding takes them."""
         duplicates = Kinds(self.duplicates.natural, self.duplicates.synthetic)
-        return Rules(validate=self.validate, names=self.names, rows=self.rows, duplicates=duplicates)
+        return Rules(validate=self.validate, names=self.names, rows=self.rows, duplicates=duplicates, oldest=self.oldest)
 
     @field_validator("schemas")
     @classmethod

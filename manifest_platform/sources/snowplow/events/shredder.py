@@ -36,6 +36,8 @@ from manifest_platform.shred.rows import BAD, BadRow, arrow_schema, as_text, bad
 from manifest_platform.sources.snowplow.events.atomic import EVENTS, SHORTEST_GOOD_LINE, Lines, cut, event_columns
 from manifest_platform.sources.snowplow.events.duplicates import NONE, Marked, Marks, PieceMarks
 from manifest_platform.sources.snowplow.events.entities import Budget, entity_tables
+from manifest_platform.sources.snowplow.events.oldest import refuse_old_times
+from manifest_platform.sources.snowplow.events.published import published
 from manifest_platform.sources.snowplow.events.survey import Survey, survey
 from manifest_platform.sources.snowplow.events.wide import entity_types, wide_events, without_empty
 from manifest_platform.sources.snowplow.rules import Rules
@@ -134,7 +136,8 @@ def shred_pieces(
     Raises LimitExceeded, FileChanged, Unreadable, RegistryUnavailable, RegistryRefused, OSError.
     """
     most = options.split_size + CHUNK  # only compressed text can exceed the split
-    writer = Writer(task, most, _by_date, options.limits, most_bad)
+    writer = Writer(task, most, _by_date, options.limits, most_bad, published)
+    writer.add(BAD)  # people look for this table before the first bad row
     budget = Budget(resolver.limits.unknown_keys)
 
     def shred(data: bytes, file: str, first_line: int, marked: Marked | None = None) -> ShreddedEvents:
@@ -268,6 +271,8 @@ def shred_lines(
         if marked:
             marked.mend(lines)
         events = event_columns(lines)
+        if rules.oldest:
+            refuse_old_times(lines, events, rules.oldest)
         found = list(entity_tables(lines, events, resolver, budget or Budget(resolver.limits.unknown_keys), rules))
         wide = None if rules.rows == "tables" else wide_events(events, found, lines)
         keep = ~np.isin(lines.line, np.fromiter(lines.reasons, np.int64, len(lines.reasons)))

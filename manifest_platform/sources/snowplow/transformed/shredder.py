@@ -169,6 +169,7 @@ def shred_pieces(
 ) -> Written:
     """Types a task's pieces and writes the result. `models`: the schemas of the run's seal, by family."""
     writer = Writer(task, options.split_size + CHUNK, _by_date, options.limits)
+    writer.add(BAD)  # people look for this table before the first bad row
     for piece, what in task.part:
         for size, shredded in _shredded(piece, what, models, resolver, options):
             for name, table in shredded.tables.items():
