@@ -10,26 +10,24 @@ Columns follow those of the event, in alphabetical order. Loading adds columns t
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
-import orjson
 import pyarrow as pa
 
 from manifest_platform.listing import Column, Table
 from manifest_platform.shred.rows import LONGEST_QUOTE
+from manifest_platform.sources.snowplow.events import numbers
 from manifest_platform.sources.snowplow.events.atomic import EVENTS, Lines
 from manifest_platform.sources.snowplow.events.entities import Entities
+from manifest_platform.sources.snowplow.events.values import has_nul
 from manifest_platform.sources.snowplow.schemas.keys import SchemaKey
 
 CONTEXTS, UNSTRUCT = "contexts", "unstruct_event"
 VERSION = "_schema_version"
-
-_ESCAPED_NUL = re.compile(rb"(?<!\\)(?:\\\\)*\\u0000")
 
 
 @dataclass
@@ -72,9 +70,14 @@ def wide_events(events: pa.Table, found: Sequence[Entities], lines: Lines) -> tu
     columns: dict[str, _Column] = {}
     nul = b"\\u0000" in lines.data
     for entities in found:
-        for row, text, column in _texts(entities, columns):
-            if nul and _ESCAPED_NUL.search(text):
-                lines.add(row, _contains_nul(column, text))
+        for row, data, column in _objects(entities, columns):
+            try:
+                text = numbers.dumps(data)
+            except TypeError:
+                lines.add(row, _unfit(column, b"", "is nested too deeply"))
+                continue
+            if nul and has_nul(text):
+                lines.add(row, _unfit(column, text, "contains NUL, which warehouses cannot store in text"))
             else:
                 column.add(row, text)
     wide = [columns[name] for name in sorted(columns) if columns[name].texts]
@@ -90,8 +93,8 @@ def without_empty(definition: Table, rows: pa.Table) -> tuple[Table, pa.Table]:
     return replace(definition, columns=tuple(definition.columns[place] for place in kept)), rows.select(kept)
 
 
-def _texts(entities: Entities, columns: dict[str, _Column]) -> Iterator[tuple[int, bytes, _Column]]:
-    """Yields the row, the text and the column of each entity that is an object. Others are bad, and have a reason already."""
+def _objects(entities: Entities, columns: dict[str, _Column]) -> Iterator[tuple[int, dict[str, Any], _Column]]:
+    """Yields the row, the value and the column of each entity that is an object. Others are bad, and have a reason already."""
     family = str(entities.definition.table.family)
     key = SchemaKey.parse(f"{family}-0-0")
     by_cell: dict[str, _Column] = {}
@@ -103,18 +106,10 @@ def _texts(entities: Entities, columns: dict[str, _Column]) -> Iterator[tuple[in
         if column is None:
             name = column_name(key, cell)
             column = by_cell[cell] = columns.setdefault(name, _Column(name, cell != UNSTRUCT, family))
-        yield row, _json({VERSION: version, **data} if column.is_array else data), column
+        yield row, {VERSION: version, **data} if column.is_array else data, column
 
 
-def _json(data: Any) -> bytes:
-    try:
-        return orjson.dumps(data)
-    except TypeError:  # an integer of more than 64 bits
-        return json.dumps(data, ensure_ascii=False, separators=(",", ":")).encode()
-
-
-def _contains_nul(column: _Column, text: bytes) -> dict[str, str]:
-    message = "contains NUL, which warehouses cannot store in text"
+def _unfit(column: _Column, text: bytes, message: str) -> dict[str, str]:
     return {"type": "entity", "schema": column.family, "value": text.decode()[:LONGEST_QUOTE], "message": message}
 
 

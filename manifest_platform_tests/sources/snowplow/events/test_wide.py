@@ -120,6 +120,23 @@ def test_a_context_with_a_property_of_the_versions_name_keeps_it(resolver):
     }
 
 
+def test_numbers_keep_all_their_digits(resolver):
+    sent = '{"big":123456789012345678901234567890,"fine":0.1234567890123456789}'
+    text = contexts(entity(ANY, {"x": 0})).replace('{"x":0}', sent)
+    (row,) = shredded(resolver, enriched(contexts=text)).tables["events"].to_pylist()
+    assert row["contexts_com_acme_anything_1"] == f'[{{"_schema_version":"1-0-2",{sent[1:]}]'
+
+
+def test_a_version_that_breaks_its_model_stays_in_the_models_column(tmp_path):
+    key = "iglu:com.acme/changing/jsonschema"
+    for version, type_ in (("1-0-0", "integer"), ("1-0-1", "object")):
+        publish(tmp_path, f"{key}/{version}", {"type": "object", "properties": {"x": {"type": type_}}})
+    both = contexts(entity(f"{key}/1-0-0", {"x": 1}), entity(f"{key}/1-0-1", {"x": {}}))
+    assert only_row(Resolver([str(tmp_path)]), contexts=both) == {
+        "contexts_com_acme_changing_1": [{"_schema_version": "1-0-0", "x": 1}, {"_schema_version": "1-0-1", "x": {}}]
+    }
+
+
 def test_an_entity_with_nul_is_bad_wherever_it_is(resolver):
     result = shredded(resolver, enriched(contexts=contexts(entity(ANY, {"unnamed": ["\0"]}))))
     (reasons,) = (orjson.loads(text) for text in result.bad["reasons"].to_pylist())
