@@ -49,16 +49,16 @@ class EntitySchema:
         """`key`: the schema's key, for messages. Raises SchemaError if the schema cannot be used."""
         self._validator = _validator(schema, key)
 
-    def are_valid(self, entities: Sequence[Any]) -> list[bool]:
-        """Returns the verdict on each entity."""
-        check = self._validator.is_valid
+    def broken(self, entities: Sequence[Any]) -> dict[int, list[Breach]]:
+        """Returns the breaches of each entity that has any, by its index."""
         try:
-            verdicts = list(map(check, entities))
+            verdicts = list(map(self._validator.is_valid, entities))
         except ValueError:  # one of them is nested too deeply
-            return [next(self.breaches(one), None) is None for one in entities]
+            verdicts = [False] * len(entities)
         if all(verdicts):
-            return verdicts
-        return [found or next(self.breaches(one), None) is None for found, one in zip(verdicts, entities, strict=True)]
+            return {}
+        found = {place: list(self.breaches(entities[place])) for place, valid in enumerate(verdicts) if not valid}
+        return {place: breaches for place, breaches in found.items() if breaches}
 
     def breaches(self, entity: Any) -> Iterator[Breach]:
         """Yields the places where an entity breaks the schema."""

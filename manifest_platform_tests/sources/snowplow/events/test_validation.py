@@ -215,7 +215,7 @@ def test_what_is_nested_too_deeply_has_a_verdict():
     for _ in range(900):
         deep = {"a": deep}
     schema = entity_schema({"properties": {"a": {"$ref": "#"}}, "additionalProperties": False}, ORDER)
-    assert schema.are_valid([deep, {}]) in ([True, True], [False, True])
+    assert schema.broken([deep, {}]).keys() <= {0}
 
 
 # Any schema, any entity
@@ -253,4 +253,6 @@ _SCHEMAS = st.recursive(
 @given(_SCHEMAS, st.lists(_VALUES, max_size=6))
 def test_a_verdict_is_false_exactly_where_there_are_breaches(schema: Any, values: list[Any]):
     ready = entity_schema(schema, ORDER)
-    assert ready.are_valid(values) == [not list(ready.breaches(value)) for value in values]
+    assert ready.broken(values) == {
+        place: found for place, value in enumerate(values) if (found := list(ready.breaches(value)))
+    }
