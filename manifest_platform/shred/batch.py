@@ -396,7 +396,7 @@ def _write(uri: str, table: pa.Table) -> tuple[int, str]:
     if storage.is_local(uri):
         os.makedirs(os.path.dirname(path), exist_ok=True)
     whole = pa.BufferOutputStream()
-    # Without dictionaries a third less time and no larger: zstd finds repetitions itself, and values of small files repeat little.
+    # Without dictionaries it takes a third less time and becomes no larger: zstd finds repetitions itself.
     parquet.write_table(table, whole, compression="zstd", use_dictionary=False)
     data = whole.getvalue()
     with system.open_output_stream(path) as stream:

@@ -48,7 +48,8 @@ _SHOULD_BE = {
     "contexts": "iglu:com.snowplowanalytics.snowplow/contexts/jsonschema/1-*-* with an array",
     "self-describing": "iglu:com.snowplowanalytics.snowplow/unstruct_event/jsonschema/1-*-* with one entity",
 }
-_ESCAPE_OF_NUL = re.compile(rb"\u0000")
+_ESCAPE_OF_NUL = re.compile(rb"\\u0000")
+
 _NULL = type(None)
 _PYTHON_TYPES: dict[str, frozenset[type]] = {
     "boolean": frozenset((bool, _NULL)),
