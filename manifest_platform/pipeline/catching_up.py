@@ -94,7 +94,7 @@ def _together(pipeline: Pipeline, ready: Ready, most: int, only: Collection[Item
     """Returns the next item and the items that may be loaded in its transaction."""
     step, feed = pipeline.manifest.step(ready.item.key.feed, pipeline.load.key), ready.item.key.feed
     standing = ready.state.seen_by(step, feed)
-    alone = any(check.sees_each_item for check in Declared.by(pipeline).checks_of(feed))
+    alone = pipeline.source.repeats or any(check.sees_each_item for check in Declared.by(pipeline).checks_of(feed))
     if most < 2 or overlap(ready.item, step, standing) or alone:
         return [ready.item]
     found, left = [ready.item], pipeline.dataset.load.batch.mib * 2**20 - shredded_bytes(ready.item)

@@ -77,6 +77,7 @@ from manifest_platform.warehouse.errors import (
     Unclear,
 )
 from manifest_platform.warehouse.load import EMPTY, MISSING, Limits, Origin, Reload
+from manifest_platform.warehouse.repeats import Repeats
 from manifest_platform.warehouse.rules import counts, is_same_content
 
 
@@ -91,6 +92,7 @@ class Declared:
     `feeds`: the steps of each feed. `keeps`: tables that no snapshot empties. `splits_types`: feeds in which values of another
     type go to a second column. `limits`: what a snapshot may do without consent. `load`: the key of the application that loads.
     `checks`: assertions on every load. `origins`: the ways to rows that older releases loaded without a load time.
+    `checks`: assertions on every load. `repeats`: the rule by which rows that earlier loads brought are left out.
     """
 
     feeds: Mapping[str, tuple[Step, ...]]
@@ -100,6 +102,7 @@ class Declared:
     load: str = LOAD
     checks: tuple[CheckSettings, ...] = ()
     origins: tuple[Origin, ...] = ()
+    repeats: Repeats | None = None
 
     @classmethod
     def by(cls, pipeline: Pipeline) -> Declared:
@@ -112,6 +115,7 @@ class Declared:
             pipeline.load.key,
             pipeline.dataset.load.checks,
             pipeline.source.origins,
+            pipeline.repeats,
         )
 
     def step(self, feed: str) -> Step:
@@ -279,6 +283,7 @@ def order_of(declared: Declared, ready: Ready, claim: Claim, listing: Listing) -
         splits_types=key.feed in declared.splits_types,
         checks=declared.checks_of(key.feed),
         reload=reload_of(declared, claim.item, claim.step),
+        repeats=declared.repeats,
     )
 
 

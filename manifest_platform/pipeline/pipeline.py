@@ -40,6 +40,7 @@ from manifest_platform.manifest.takeover import Places, TakenOver
 from manifest_platform.pipeline.events import ItemFailed
 from manifest_platform.record_files import read_archived
 from manifest_platform.sources.source import LOAD, Named, open_source
+from manifest_platform.warehouse.repeats import Repeats
 
 if TYPE_CHECKING:
     from manifest_platform.warehouse.apply import Warehouse
@@ -117,7 +118,8 @@ class Pipeline:
         """Returns the pipeline of another target of the dataset, with the same manifest. Closing any of them closes all."""
         if target not in self._others:
             other = copy.copy(self)
-            other.__dict__.pop("warehouse", None)
+            for own in ("warehouse", "repeats"):
+                other.__dict__.pop(own, None)
             other.target, other.load = target, loads(target)
             self._others[target] = other
         return self._others[target]
@@ -164,6 +166,12 @@ class Pipeline:
         warehouse = open_warehouse(self.engine_settings, self.name)
         self._stack.callback(warehouse.close)
         return warehouse
+
+    @cached_property
+    def repeats(self) -> Repeats | None:
+        """The rule by which loads of the target leave out rows that earlier loads brought; None: all rows are loaded."""
+        rule = self.source.repeats
+        return Repeats(rule) if rule else None
 
     @property
     def has_warehouse_at_hand(self) -> bool:

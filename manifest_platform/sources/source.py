@@ -23,6 +23,7 @@ from manifest_platform.sources.preview import Bounds, Guess, Place, Sample
 from manifest_platform.sources.settings import PLATFORM_STEPS, DatasetBasics, DatasetSettings
 from manifest_platform.sources.windows import FoundWindows
 from manifest_platform.warehouse.load import Limits, Origin
+from manifest_platform.warehouse.repeats import Rule
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -168,6 +169,11 @@ class Source(ABC):
     @property
     def limits(self) -> Limits | None:
         """The changes that a snapshot may make without an operator's consent; None for a source without snapshots."""
+        return None
+
+    @property
+    def repeats(self) -> Rule | None:
+        """The rule by which a load leaves out rows that earlier loads brought; None: all rows are loaded."""
         return None
 
     @property

@@ -37,6 +37,7 @@ from manifest_platform.warehouse.control import (
     RetiredEntries,
     RetiredEntry,
 )
+from manifest_platform.warehouse.copies import Copies, told
 from manifest_platform.warehouse.engines.engine import CONTROL_SCHEMA, Engine, EngineSettings, Staging, Transaction, opened
 from manifest_platform.warehouse.errors import (
     Behind,
@@ -133,6 +134,7 @@ class Warehouse:
         self._renamed = RenamedColumns(engine, dataset)
         self._families = Families(engine, dataset)
         self._gate = Gate(engine, self._tables)
+        self._copies = Copies(engine, self._tables)
         self.upkeep = Upkeep(engine, dataset, self._tables, self._ledger, self._known_tables)
         self._reloads = Reloads(engine, self._tables, self._ledger, self._known_tables, self.upkeep.removed)
         self._told: list[str] = []  # of the load in progress
@@ -377,12 +379,16 @@ class Warehouse:
     def _attempt(self, load: Load) -> Applied | AlreadyApplied:
         if not load.checks and (found := self._make_room(load)):
             return found
-        with self._staged(load) as staged:
+        with self._staged(load) as staged, self._copies.asked(load, lambda item: self._has_applied(load, item)) as answer:
             if load.checks and (found := self._make_room(load)):  # a failed check leaves no empty table behind
                 return found
             self._gate.try_target(load, staged)
             failpoints.reach("load.before_transaction")
-            return self._transact(load, staged)
+            return self._transact(load, staged, answer=answer)
+
+    def _has_applied(self, load: Load, item: str) -> bool:
+        """True if the ledger has an item whose rows are current."""
+        return self._ledger.entry(load.feed, item, load.serving_epoch) is not None
 
     def _make_room(self, load: Load) -> AlreadyApplied | None:
         """Adds the tables and columns that the load needs, unless it was applied. Raises IncompatibleChange, Fenced, Behind."""
@@ -531,7 +537,11 @@ class Warehouse:
     # The transaction
 
     def _transact(
-        self, load: Load, staged: Mapping[str, Staged], replacing: Replacement | None = None
+        self,
+        load: Load,
+        staged: Mapping[str, Staged],
+        replacing: Replacement | None = None,
+        answer: Staging | None = None,
     ) -> Applied | AlreadyApplied:
         point = "full" if replacing else "load"
         self._tables.columns()  # read before the transaction, which holds the fence
@@ -544,7 +554,7 @@ class Warehouse:
                 with _constraints_named(load):
                     total = sum(map(load.listing.rows, staged))
                     with progress.work(f"loading {short_name(load.item)}", total, "rows") as work:
-                        rows = self._move_rows(transaction, load, staged, now, work)
+                        rows = self._move_rows(transaction, load, staged, now, work, answer)
                     if replacing:
                         replacing.swap(transaction)
                 self._gate.check_target(transaction, load, staged)
@@ -568,8 +578,12 @@ class Warehouse:
         staged: Mapping[str, Staged],
         now: datetime,
         work: progress.Work,
+        answer: Staging | None = None,
     ) -> dict[str, int]:
-        """Runs all deletes, then upserts, then appends; records retired columns. Returns the staged rows by table."""
+        """Runs all deletes, then upserts, then appends; records retired columns.
+
+        Returns the staged rows by table, without those that are left out because earlier loads brought them.
+        """
         listing = load.listing
         rows = {table.name: 0 for table in listing.tables}
         rows.update({name: one.rows for name, one in staged.items() if one.rows is not None})
@@ -587,8 +601,13 @@ class Warehouse:
         for one in by_mode.get("merge", ()):
             self._tables.insert(transaction, one, now, load.item)
             work.advance(listing.rows(one.table.name))
-        for one in by_mode.get("append", ()):
-            if load.overlaps:
+        appends, written = by_mode.get("append", []), {}
+        copies = self._copies.within(transaction, load, staged, answer)
+        for one in copies.ordered(appends) if copies else appends:
+            if copies and (source := copies.source(one)):
+                written[one.table.name] = self._tables.append(transaction, one, now, source)
+                rows[one.table.name] = self._copies.count(transaction, one)
+            elif load.overlaps:
                 self._append_once(transaction, one, now, load.overlaps)
             else:
                 rows[one.table.name] = self._tables.append(transaction, one, now)
@@ -596,7 +615,10 @@ class Warehouse:
         check_counts(load.item, rows, {name: listing.rows(name) for name in rows})
         if listing.retired or any(table.mode != "append" for table in listing.tables):
             self._retired.update(transaction, listing, now)
-        return rows
+        if copies and load.repeats:
+            left_out = {name: rows[name] - some for name, some in written.items()}
+            self._told = list(dict.fromkeys([*self._told, told(left_out, load.repeats.rule.identity.table)]))
+        return rows | written
 
     def _append_once(self, transaction: Transaction, staged: Staged, now: datetime, why: str) -> None:
         left_out = (staged.rows or 0) - self._tables.append_once(transaction, staged, now)

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from manifest_platform.listing import Listing
 from manifest_platform.warehouse.checks import CheckSettings
+from manifest_platform.warehouse.repeats import Repeats
 
 EMPTY, SHRINK = "empty", "shrink"
 """The consents that an operator can give: load a snapshot without rows, or a snapshot that shrinks a table."""
@@ -92,6 +93,7 @@ class Load:
     tables that already exist are left out. `splits_types`: a value whose type a column of an appended table cannot hold goes to
     a column beside it. `checks`: assertions that the load must meet (see `checks`). `reload`: the load replaces the item's
     rows. `replaces`: the record id of the ledger's entry whose rows it replaces; empty if there is none.
+    `repeats`: the rule by which rows that earlier loads brought are left out (see `repeats`); None: all rows are loaded.
     """
 
     item: str
@@ -112,3 +114,4 @@ class Load:
     checks: tuple[CheckSettings, ...] = ()
     reload: Reload | None = None
     replaces: str = ""
+    repeats: Repeats | None = None

@@ -341,9 +341,9 @@ class Tables:
         """Inserts staged rows whose keys were deleted. Raises CountMismatch if the staged rows changed meanwhile."""
         check_written(item, staged, transaction.write(*self.insertion(staged, staged.table.name, now)))
 
-    def append(self, transaction: Transaction, staged: Staged, now: datetime) -> int:
-        """Inserts staged rows and returns their number."""
-        return transaction.write(*self.insertion(staged, staged.table.name, now))
+    def append(self, transaction: Transaction, staged: Staged, now: datetime, source: Staging | None = None) -> int:
+        """Inserts staged rows and returns their number. `source`: the rows, by default all staged rows."""
+        return transaction.write(*self.insertion(staged, staged.table.name, now, source=source))
 
     def append_once(self, transaction: Transaction, staged: Staged, now: datetime) -> int:
         """Inserts the staged rows that a table lacks, by key, or by all columns without a key. Returns their number."""

@@ -505,7 +505,7 @@ def test_a_wrong_vault_is_reported_with_the_allowed_values(write, now, then, tol
     ("part", "told"),
     [
         ('vault: {id: "1"}', "shop.vault: unknown key; allowed here: landing,"),
-        ("load: {logs: own}", "shop.load.logs: unknown key; allowed here: batch, blackout, checks, late,"),
+        ("load: {logs: own}", "shop.load.logs: unknown key; allowed here: batch, blackout, checks, duplicates,"),
         ("steps: [{name: report, feed: incr}]", "step 'report' is of feed 'incr'; allowed: enriched"),
     ],
 )

@@ -14,7 +14,7 @@ from manifest_platform.listing import BAD_TABLE
 from manifest_platform.settings import ReadableLocation, Settings, is_this_machine
 from manifest_platform.shred.limits import InputLimits
 from manifest_platform.sources.layouts import Template
-from manifest_platform.sources.settings import DatasetSettings, LandingSettings, LimitSettings, ShredSettings
+from manifest_platform.sources.settings import DatasetSettings, LandingSettings, LimitSettings, LoadSettings, ShredSettings
 from manifest_platform.sources.snowplow.rules import Kinds, Names, Rows, Rules, Validation
 
 FEED = "enriched"
@@ -248,6 +248,33 @@ class SnowplowShredSettings(ValidatedSettings):
         return self
 
 
+class SnowplowLoadSettings(LoadSettings):
+    """Settings of loading a dataset of events."""
+
+    duplicates: Literal["off", "warehouse"] = Field(
+        "off",
+        description="where events of earlier runs with the same id and fingerprint are looked for, so that a load leaves them"
+        " and their entities out. `warehouse`: in the table of events, within the load's transaction. `off`: nowhere",
+    )
+    duplicates_days: float | None = Field(
+        None,
+        gt=0,
+        le=3660,
+        description="days of `collector_tstamp` before a run's first event in which its events are looked for; null: 14",
+    )
+
+    @field_validator("duplicates", mode="before")
+    @classmethod
+    def _off(cls, duplicates: Any) -> Any:
+        """Takes the word off as it is typed, which YAML reads as false."""
+        return "off" if duplicates is False else duplicates
+
+    @property
+    def days(self) -> float:
+        """The days in which copies are looked for."""
+        return self.duplicates_days or 14
+
+
 class SnowplowSettings(DatasetSettings):
     """A dataset of Snowplow enriched runs."""
 
@@ -256,3 +283,4 @@ class SnowplowSettings(DatasetSettings):
     source: Literal["snowplow_enriched"] = Field("snowplow_enriched", description="Snowplow enriched runs")
     landing: SnowplowLandingSettings = Field(description="where runs or windows of time land, and when they are complete")
     shred: SnowplowShredSettings = Field(description="where shredded Parquet goes, and the schemas of entities")
+    load: SnowplowLoadSettings = Field(SnowplowLoadSettings(), description="how the dataset is loaded")

@@ -35,6 +35,7 @@ from manifest_platform.sources.snowplow.settings import EVENTS_TABLE, FEED, RUNS
 from manifest_platform.sources.source import LOAD, SHRED, Known, Named, Source, Words, rewritten
 from manifest_platform.sources.windows import FoundWindows, Registered, Stretch, divide, list_windows, read_window
 from manifest_platform.warehouse.load import Origin
+from manifest_platform.warehouse.repeats import Identity, Rule
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -123,6 +124,9 @@ def _registered(manifest: Manifest, feed: str, sort: str) -> list[Registered]:
     return found
 
 
+IDENTITY = Identity(EVENTS_TABLE, "event_id", "event_fingerprint", "collector_tstamp", "etl_tstamp", "root_id")
+
+
 class SnowplowEnriched(Source):
     """The runs of an application, or its windows of time, below one landing root.
 
@@ -168,6 +172,12 @@ class SnowplowEnriched(Source):
         settings = self.settings.shred
         dotted = settings.names == "dotted"
         return IgluSchemas(Resolver(self._registries(), settings.registry_limits, settings.tables, dotted))
+
+    @property
+    def repeats(self) -> Rule | None:
+        """The rule for events of earlier runs: the same id and fingerprint. Entities follow the event that they belong to."""
+        load = self.settings.load
+        return None if load.duplicates == "off" else Rule(IDENTITY, load.days, load.duplicates == "seen")
 
     def steps(self, feed: str, attempts: int) -> tuple[Step, ...]:
         """Returns shred, whose completions are numbered for merging, and load, which is strictly ordered."""
