@@ -62,7 +62,7 @@ class _Kernel:
 
     def __init__(self, schemas: Sequence[str], tables: dict[str, str], rules: Rules):
         self._schemas, self._tables, self._rules = tuple(schemas), tables, rules
-        self._resolver = Resolver(self._schemas, _LIMITS, tables, rules.names == "dotted")
+        self._resolver = Resolver(self._schemas, _LIMITS, tables, rules)
         self._without = Resolver((), _LIMITS, tables)
         self._missing: Counter[str] = Counter()
         self.waiting = 0
@@ -104,7 +104,7 @@ class _Kernel:
             self.notes.append(f"the preview continues without registries over HTTP and in S3, because one failed: {error}")
             self._resolver.close()
             self._schemas = tuple(one for one in self._schemas if not is_http(one) and not one.startswith("s3://"))
-            self._resolver = Resolver(self._schemas, _LIMITS, self._tables, self._rules.names == "dotted")
+            self._resolver = Resolver(self._schemas, _LIMITS, self._tables, self._rules)
             return shred_lines(data, self._resolver, file, first_line, rules=self._rules)
 
     def _waits(self, reasons: str) -> bool:

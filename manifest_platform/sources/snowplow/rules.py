@@ -14,6 +14,8 @@ Names = Literal["underscored", "dotted"]
 """The word between the names of nested properties in a column's name: an underscore, or a dot."""
 Rows = Literal["tables", "events"]
 """The layout of rows: a table for each model of entities, or one row an event with its entities as JSON."""
+OtherProperties = Literal["leave_out", "keep"]
+"""Properties that a schema allows and does not name: they are left out, or go to a column of JSON."""
 
 
 @dataclass(frozen=True)
@@ -37,7 +39,7 @@ class Rules:
     `validate`: `full`, entities must be valid by their JSON Schemas; `types`, their values must fit the columns; `off`, a value
     that does not fit its column is left out. `names`: how columns of nested properties are named. `rows`: the layout.
     `duplicates`: the kinds of duplicates that are looked for within each directory. `oldest`: the earliest time that an event
-    may have.
+    may have. `other_properties`: what becomes of those that a schema does not name.
     """
 
     validate: Validation = "full"
@@ -45,3 +47,4 @@ class Rules:
     rows: Rows = "tables"
     duplicates: Kinds = NO_KINDS
     oldest: datetime | None = None
+    other_properties: OtherProperties = "leave_out"

@@ -15,7 +15,7 @@ from manifest_platform.settings import ReadableLocation, Settings, is_this_machi
 from manifest_platform.shred.limits import InputLimits
 from manifest_platform.sources.layouts import Template
 from manifest_platform.sources.settings import DatasetSettings, LandingSettings, LimitSettings, LoadSettings, ShredSettings
-from manifest_platform.sources.snowplow.rules import Kinds, Names, Rows, Rules, Validation
+from manifest_platform.sources.snowplow.rules import Kinds, Names, OtherProperties, Rows, Rules, Validation
 
 FEED = "enriched"
 RUNS = "run"
@@ -199,6 +199,11 @@ class SnowplowShredSettings(ValidatedSettings):
         description="the layout of rows. `tables`: a table for each model of entities. `events`: one row an event, with the"
         " entities as JSON in columns such as `contexts_com_acme_user_1`",
     )
+    other_properties: OtherProperties = Field(
+        "leave_out",
+        description="what becomes of properties that a schema allows and does not name. `leave_out`: only the run has them."
+        " `keep`: they go to the column `other_properties`, as JSON. Those of an object with `patternProperties` always do",
+    )
     registries: list[RegistrySettings] = Field([], description="special settings of HTTP registries that `schemas` names")
     oldest: AwareDatetime | None = Field(
         None,
@@ -214,7 +219,14 @@ class SnowplowShredSettings(ValidatedSettings):
     def rules(self) -> Rules:
         """The rules by which lines become rows, as shredding takes them."""
         duplicates = Kinds(self.duplicates.natural, self.duplicates.synthetic)
-        return Rules(validate=self.validate, names=self.names, rows=self.rows, duplicates=duplicates, oldest=self.oldest)
+        return Rules(
+            validate=self.validate,
+            names=self.names,
+            rows=self.rows,
+            duplicates=duplicates,
+            oldest=self.oldest,
+            other_properties=self.other_properties,
+        )
 
     @field_validator("schemas")
     @classmethod

@@ -170,8 +170,7 @@ class SnowplowEnriched(Source):
         from manifest_platform.sources.snowplow.schemas.resolver import Resolver
 
         settings = self.settings.shred
-        dotted = settings.names == "dotted"
-        return IgluSchemas(Resolver(self._registries(), settings.registry_limits, settings.tables, dotted))
+        return IgluSchemas(Resolver(self._registries(), settings.registry_limits, settings.tables, settings.rules()))
 
     @property
     def repeats(self) -> Rule | None:

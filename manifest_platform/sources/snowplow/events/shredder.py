@@ -87,7 +87,7 @@ def shred(
 
     def begin(found: Survey) -> Callable[[Task[_Pieces]], Written]:
         def work(task: Task[_Pieces]) -> Written:
-            resolver = _process_resolver(places, limits, tables, batch, rules.names == "dotted")
+            resolver = _process_resolver(places, limits, tables, batch, rules)
             marks = found.of(task, options.limits)
             written = shred_pieces(task, resolver, options, most_bad[task.directory], rules, marks)
             found.require_whole(task)
@@ -109,10 +109,10 @@ def _process_resolver(
     limits: RegistryLimits,
     tables: tuple[tuple[str, str], ...],
     batch: str,
-    dotted: bool = False,
+    rules: Rules,
 ) -> Resolver:
     """Returns the resolver that all tasks of a batch share in one worker process. The next batch asks the registries again."""
-    return Resolver(registries, limits, dict(tables), dotted)
+    return Resolver(registries, limits, dict(tables), rules)
 
 
 def _most_good(directory: Directory, limits: InputLimits) -> int:

@@ -13,8 +13,11 @@ from typing import Any
 
 from manifest_platform.listing import Table
 from manifest_platform.shred.batch import SchemaError
+from manifest_platform.sources.snowplow.rules import Rules
 from manifest_platform.sources.snowplow.schemas.columns import HIERARCHY, EntityColumn, EntityTable, model_of
 from manifest_platform.sources.snowplow.schemas.keys import SchemaKey
+
+NO_RULES = Rules()
 
 
 @dataclass(frozen=True)
@@ -33,10 +36,10 @@ class ModelTables:
 
 
 def model_tables(
-    key: SchemaKey, name: str, schemas: Sequence[tuple[str, Any]], most: int, dotted: bool = False, keep_other: bool = False
+    key: SchemaKey, name: str, schemas: Sequence[tuple[str, Any]], most: int, rules: Rules = NO_RULES
 ) -> ModelTables:
     """Returns the tables of a key's model. `name`: that of its main table. The rest as for `model_of`."""
-    model = model_of(schemas, key.family, most, dotted, keep_other)
+    model = model_of(schemas, key.family, most, rules.names == "dotted", rules.other_properties == "keep")
     recovered = {
         version: _table(key, recovery_name(name, version, one.columns), one.columns, one.reason)
         for version, one in model.breaking.items()

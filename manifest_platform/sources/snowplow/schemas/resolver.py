@@ -8,6 +8,7 @@ from typing import Any
 import orjson
 
 from manifest_platform.shred.batch import SchemaError
+from manifest_platform.sources.snowplow.rules import Rules
 from manifest_platform.sources.snowplow.schemas.built_in import BUILT_IN
 from manifest_platform.sources.snowplow.schemas.columns import EntityTable
 from manifest_platform.sources.snowplow.schemas.keys import SchemaKey
@@ -32,14 +33,14 @@ class Resolver:
         registries: Sequence[str | Place],
         limits: RegistryLimits | None = None,
         tables: Mapping[str, str] | None = None,
-        dotted: bool = False,
+        rules: Rules | None = None,
     ):
         """Opens the registries.
 
         `registries`: folders, s3:// prefixes and http(s):// URLs, by priority. `limits`: the limits of answers over HTTP.
-        `tables`: table names by family, where they differ from the default. `dotted`: dots join the names of nested properties.
+        `tables`: table names by family, where they differ from the default. `rules`: the rules of the dataset.
         """
-        self._dotted = dotted
+        self._rules = rules or Rules()
         self._tables = dict(tables or {})
         places = [one if isinstance(one, Place) else Place(one) for one in registries]
         self.limits = limits or RegistryLimits()
@@ -102,7 +103,7 @@ class Resolver:
 
     def _model(self, key: SchemaKey, versions: Sequence[SchemaKey]) -> ModelTables:
         schemas = [(version.version, found) for version in versions if (found := self._usable(version)) is not None]
-        return model_tables(key, self.table_name(key), schemas, self.limits.columns, self._dotted)
+        return model_tables(key, self.table_name(key), schemas, self.limits.columns, self._rules)
 
     def table_of(self, key: SchemaKey, versions: Sequence[SchemaKey]) -> EntityTable:
         """Returns the table that some versions of the key's model make. Raises SchemaError if the key's version makes none."""

@@ -1,0 +1,311 @@
+"""Values of entities in their columns: what a schema allows is kept as it was, or its event is bad."""
+
+from __future__ import annotations
+
+import json
+from datetime import datetime
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from manifest_platform.sources.snowplow.events import numbers
+from manifest_platform.sources.snowplow.events.shredder import ShreddedEvents, shred_lines
+from manifest_platform.sources.snowplow.events.validation import EntitySchema
+from manifest_platform.sources.snowplow.events.values import Misfit, fit
+from manifest_platform.sources.snowplow.rules import Rules
+from manifest_platform.sources.snowplow.schemas.columns import EntityTable
+from manifest_platform.sources.snowplow.schemas.keys import SchemaKey
+from manifest_platform.sources.snowplow.schemas.resolver import Resolver
+from manifest_platform_tests.sources.snowplow.given import contexts, enriched, entity, publish
+
+FIRST = "iglu:com.acme/thing/jsonschema/1-0-0"
+SECOND = "iglu:com.acme/thing/jsonschema/1-0-1"
+TABLE = "com_acme_thing_1"
+KEEP = Rules(validate="types", other_properties="keep")
+HUGE = 123456789012345678901234567890
+
+
+def shredded(registry: Path, *entities: tuple[str, Any], rules: Rules = KEEP) -> ShreddedEvents:
+    cell = contexts(*(entity(*one) for one in entities))
+    return shred_lines(enriched(contexts=cell), Resolver([str(registry)], rules=rules), rules=rules)
+
+
+def row_of(registry: Path, schema: Any, data: Any, rules: Rules = KEEP) -> dict[str, Any]:
+    """Returns the row of an entity without the hierarchy columns."""
+    publish(registry, FIRST, json.dumps(schema).encode())
+    result = shredded(registry, (FIRST, data), rules=rules)
+    assert result.good == 1, result.bad["reasons"].to_pylist()
+    (row,) = result.tables[TABLE].to_pylist()
+    return dict(list(row.items())[9:])
+
+
+# Single rules
+
+
+@pytest.mark.parametrize(
+    ("schema", "value", "kept"),
+    [
+        ({"type": "number", "multipleOf": 0.01}, 19.99, Decimal("19.99")),
+        ({"type": "number", "multipleOf": 0.01}, 20, Decimal("20.00")),
+        ({"type": "number", "multipleOf": 0.5, "minimum": -10, "maximum": 10}, -1.5, Decimal("-1.5")),
+        ({"type": "integer", "minimum": 0, "maximum": 2**64 - 1}, 2**64 - 1, Decimal(2**64 - 1)),
+        ({"type": "integer", "minimum": 0, "maximum": 10**30}, HUGE, Decimal(HUGE)),
+        ({"type": ["string", "integer"]}, "5", "5"),
+        ({"type": ["string", "integer"]}, 5, "5"),
+        ({"type": ["string", "boolean", "null"]}, True, "true"),
+        ({"type": ["boolean", "number"]}, 1.5, "1.5"),
+        ({"enum": ["a", 1]}, "a", "a"),
+        ({"const": "abc"}, "abc", "abc"),
+        ({"type": "array"}, [HUGE, -HUGE], f"[{HUGE},-{HUGE}]"),
+        ({"type": "object"}, {"n": {"deep": HUGE}}, f'{{"n":{{"deep":{HUGE}}}}}'),
+        ({}, 2**63, str(2**63)),
+        ({"type": "string", "maxLength": 3}, "longer than three", "longer than three"),
+        ({"type": "string", "format": "date-time"}, "2024-01-01T00:00:00Z", datetime(2024, 1, 1)),
+    ],
+)
+def test_a_value_is_kept_as_it_was(tmp_path: Path, schema: Any, value: Any, kept: Any):
+    assert row_of(tmp_path, {"properties": {"value": schema}}, {"value": value})["value"] == kept
+
+
+@pytest.mark.parametrize(
+    ("schema", "value"),
+    [
+        ({"type": "number", "multipleOf": 0.01}, 0.001),
+        ({"type": "number", "multipleOf": 0.01}, 1e40),
+        ({"type": "number", "multipleOf": 0.01}, "1"),
+        ({"type": "number", "multipleOf": 0.01}, True),
+        ({"type": "integer"}, HUGE),
+        ({"type": "string", "format": "date-time"}, "2024-01-01"),
+        ({"type": "string"}, "a\0b"),
+        ({"type": ["string", "integer"]}, [1]),
+        ({"type": "array"}, ["\0"]),
+        ({"type": "string", "maxLength": 3}, 5),
+    ],
+)
+def test_an_event_is_bad_with_a_value_that_cannot_be_kept(tmp_path: Path, schema: Any, value: Any):
+    publish(tmp_path, FIRST, {"properties": {"value": schema}})
+    result = shredded(tmp_path, (FIRST, {"value": value}))
+    assert (result.good, result.bad.num_rows) == (0, 1)
+    assert '"path":"value"' in result.bad["reasons"][0].as_py()
+
+
+@pytest.mark.parametrize("text", ['"\\ud800"', '"a\\udc00b"'])
+def test_half_of_a_surrogate_pair_makes_a_bad_event(tmp_path: Path, text: str):
+    publish(tmp_path, FIRST, {"properties": {"value": {}}})
+    cell = contexts(entity(FIRST, {"value": "@"})).replace('"@"', text)
+    for extra in ("", f" {HUGE}"):  # beside a long number, another parser reads the cell
+        line = enriched(contexts=cell + extra.replace(" ", " " * bool(extra) or ""))
+        result = shred_lines(line, Resolver([str(tmp_path)]), rules=KEEP)
+        assert (result.good, result.bad.num_rows) == (0, 1)
+    with pytest.raises(Misfit):
+        fit("\ud800", "string")
+
+
+def test_an_empty_property_name_has_a_column(tmp_path: Path):
+    schema = {"properties": {"": {"type": "string"}, "a": {"properties": {"": {"type": "string"}}}}}
+    assert row_of(tmp_path, schema, {"": "x", "a": {"": "y"}}) == {"_": "x", "a_": "y", "other_properties": None}
+
+
+def test_properties_that_no_version_names(tmp_path: Path):
+    schema = {
+        "properties": {"a": {"type": "string"}, "b": {"type": "object", "properties": {"c": {"type": "integer"}}}},
+    }
+    data = {"a": "x", "b": {"c": 1, "d": [HUGE]}, "e": {"f": None}}
+    assert row_of(tmp_path, schema, data) == {
+        "a": "x",
+        "b_c": 1,
+        "other_properties": f'{{"b":{{"d":[{HUGE}]}},"e":{{"f":null}}}}',
+    }
+    assert row_of(tmp_path, schema, data, Rules()) == {"a": "x", "b_c": 1}
+
+
+def test_properties_named_by_a_pattern_are_always_kept(tmp_path: Path):
+    schema = {
+        "properties": {"a": {"type": "string"}},
+        "patternProperties": {"^x": {"type": "string"}},
+        "additionalProperties": False,
+    }
+    assert row_of(tmp_path, schema, {"a": "1", "x1": "2"}, Rules()) == {"a": "1", "other_properties": '{"x1":"2"}'}
+
+
+def test_a_closed_schema_has_no_column_for_other_properties(tmp_path: Path):
+    schema = {"properties": {"a": {"type": "string"}}, "additionalProperties": False}
+    assert row_of(tmp_path, schema, {"a": "x"}) == {"a": "x"}
+
+
+def test_what_only_a_later_version_names_may_be_anything_in_an_earlier_one(tmp_path: Path):
+    publish(tmp_path, FIRST, {"properties": {"a": {"type": "string"}}})
+    later = {"b": {"type": "integer"}, "c": {"type": "array"}, "d": {"properties": {"e": {"type": "string"}}}}
+    publish(tmp_path, SECOND, {"properties": {"a": {"type": "string"}, **later}})
+    old, new = {"a": "x", "b": "text", "c": 1, "d": 2}, {"a": "y", "b": 1, "c": [], "d": {"e": "z"}}
+    result = shredded(tmp_path, (FIRST, old), (SECOND, new))
+    assert result.good == 1
+    first, second = result.tables[TABLE].to_pylist()
+    assert [first[name] for name in ("a", "b", "c", "d_e")] == ["x", None, None, None]
+    assert json.loads(first["other_properties"]) == {"b": "text", "c": 1, "d": 2}
+    assert [second[name] for name in ("a", "b", "c", "d_e", "other_properties")] == ["y", 1, "[]", "z", None]
+    assert shredded(tmp_path, (SECOND, old)).good == 0
+
+
+@pytest.mark.parametrize(
+    "schema",
+    [
+        {"$ref": "#/definitions/thing", "definitions": {"thing": {"properties": {"a": {"type": "string"}}}}},
+        {"allOf": [{"properties": {"a": {"type": "string"}}}, {"required": ["a"]}]},
+        {"oneOf": [{"properties": {"a": {"type": "string"}}, "required": ["a"]}, {"required": ["b"]}]},
+        {"properties": {"a": {"type": "string"}}, "anyOf": [{"properties": {"a": {"enum": ["x"]}}}, {}]},
+    ],
+)
+def test_the_parts_of_a_root_name_its_columns(tmp_path: Path, schema: Any):
+    assert row_of(tmp_path, schema, {"a": "x"}, Rules())["a"] == "x"
+
+
+@pytest.mark.parametrize("text", [b"[1.5]", b"[-0.12345678901234567890123]", b'{"a":[1e5, -18446744073709551616]}'])
+def test_numbers_keep_their_digits(text: bytes):
+    assert json.loads(numbers.dumps(numbers.loads(text)), parse_float=Decimal) == json.loads(text, parse_float=Decimal)
+
+
+def test_only_long_numbers_are_parsed_twice():
+    assert numbers.may_be_long(b'{"a": -1234567890123456789}')
+    assert not numbers.may_be_long(
+        b'{"id":"12345678901234567890","t":1709633472345,"lat":-32.613128765928984,"n":[1,2,3,4,5,6,7,8,9]}'
+    )
+
+
+# Generated schemas: a value that the schema allows is never lost or misplaced
+
+NAMES = st.sampled_from(["a", "b", "fooBar", "foo_bar", "rootId", "", "other_properties", "é", "x.y"])
+TEXTS = st.text(st.characters(codec="utf-8"), max_size=8)
+INTEGERS = st.integers(-(2**70), 2**70)
+SCALARS = st.one_of(st.none(), st.booleans(), INTEGERS, st.floats(allow_nan=False, allow_infinity=False, width=32), TEXTS)
+VALUES = st.recursive(
+    SCALARS, lambda inner: st.lists(inner, max_size=2) | st.dictionaries(TEXTS | NAMES, inner, max_size=2), max_leaves=4
+)
+KINDS = st.sampled_from(["string", "integer", "number", "boolean", "null", "array", "object"])
+LEAVES = st.fixed_dictionaries(
+    {},
+    optional={
+        "type": KINDS | st.lists(KINDS, min_size=1, max_size=3, unique=True),
+        "maxLength": st.integers(0, 5),
+        "minimum": st.integers(-(2**66), 0),
+        "maximum": st.integers(0, 2**66),
+        "multipleOf": st.sampled_from([0.01, 0.5, 1, 3]),
+        "format": st.sampled_from(["date-time", "date", "uuid"]),
+        "enum": st.lists(st.one_of(st.none(), st.booleans(), INTEGERS, TEXTS), min_size=1, max_size=3),
+        "oneOf": st.just([{}]),
+    },
+)
+
+
+def objects(inner: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
+    return st.fixed_dictionaries(
+        {"properties": st.dictionaries(NAMES, inner, max_size=4)},
+        optional={
+            "type": st.just("object"),
+            "required": st.lists(NAMES, min_size=1, max_size=2, unique=True),
+            "additionalProperties": st.booleans(),
+            "patternProperties": st.just({"^x": {"type": "string"}}),
+        },
+    )
+
+
+SCHEMAS = objects(st.recursive(LEAVES, objects, max_leaves=4))
+
+
+@st.composite
+def cases(draw: st.DrawFn) -> tuple[Any, Any]:
+    """A schema, and an entity that names some of its properties and that it may allow."""
+    schema = draw(SCHEMAS)
+
+    def made(part: Any) -> Any:
+        if draw(st.integers(0, 9)) == 0:
+            return draw(VALUES)
+        if "properties" in part:
+            names = draw(st.lists(st.sampled_from([*part["properties"], "other", "x1"]), max_size=4, unique=True))
+            return {name: made(part["properties"].get(name, {})) for name in names}
+        if "enum" in part:
+            return draw(st.sampled_from(part["enum"]))
+        return draw({"string": TEXTS, "integer": INTEGERS, "boolean": st.booleans()}.get(str(part.get("type")), VALUES))
+
+    return schema, made(schema)
+
+
+def rebuilt(table: EntityTable, row: dict[str, Any]) -> dict[str, Any]:
+    """Returns the entity that a row holds, with every value at its place."""
+    found: dict[str, Any] = {}
+    for column in table.columns:
+        value = row[column.column.name]
+        if value is None:
+            continue
+        if column.column.type == "json":
+            value = json.loads(value, parse_float=Decimal)
+        if not column.path:
+            merge(found, value)
+            continue
+        merge(found, nested(column.path, value))
+    return found
+
+
+def nested(path: tuple[str, ...], value: Any) -> Any:
+    return {path[0]: nested(path[1:], value)} if path else value
+
+
+def merge(into: dict[str, Any], more: dict[str, Any]) -> None:
+    for name, value in more.items():
+        if name in into:
+            assert isinstance(into[name], dict), f"{name} is there twice"
+            merge(into[name], value)
+        else:
+            into[name] = value
+
+
+def same(kept: Any, sent: Any, table: EntityTable, path: tuple[str, ...] = ()) -> bool:
+    """True if a value was kept: nothing, null and an empty object are the same where columns hold an object's properties."""
+    flat = isinstance(names_at(table, path), dict)
+    if flat and isinstance(sent, dict):
+        kept = {} if kept is None else kept
+        names = {*kept, *sent}
+        return isinstance(kept, dict) and all(same(kept.get(name), sent.get(name), table, (*path, name)) for name in names)
+    if sent is None or kept is None:
+        return kept is None and (sent is None or (flat and sent == {}))
+    if isinstance(kept, str) and not isinstance(sent, str):
+        return json.loads(kept, parse_float=Decimal) == as_decimal(sent)
+    return as_decimal(kept) == as_decimal(sent) and isinstance(kept, bool) == isinstance(sent, bool)
+
+
+def names_at(table: EntityTable, path: tuple[str, ...]) -> Any:
+    found: Any = table.names
+    for name in path:
+        found = found.get(name) if isinstance(found, dict) else None
+    return found
+
+
+def as_decimal(value: Any) -> Any:
+    if isinstance(value, float):
+        return Decimal(repr(value))
+    if isinstance(value, dict):
+        return {name: as_decimal(inner) for name, inner in value.items()}
+    return [as_decimal(inner) for inner in value] if isinstance(value, list) else value
+
+
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow], deadline=None, max_examples=40)
+@given(case=cases())
+def test_a_value_that_a_schema_allows_is_kept_or_its_event_is_bad(tmp_path: Path, case: tuple[Any, Any]):
+    schema, data = case
+    publish(tmp_path, FIRST, json.dumps(schema).encode())
+    resolver = Resolver([str(tmp_path)], rules=KEEP)
+    table = resolver.table(SchemaKey.parse(FIRST))
+    cell = contexts(entity(FIRST, data))
+    result = shred_lines(enriched(contexts=cell), resolver, rules=KEEP)
+    assert result.good + result.bad.num_rows == 1
+    allowed = type(data) is dict and EntitySchema(json.loads(json.dumps(schema))).are_valid([data])[0]
+    if not result.good:
+        reasons = result.bad["reasons"][0].as_py()
+        assert not allowed or "does not fit" in reasons or "do not fit" in reasons
+    elif allowed:
+        (row,) = result.tables[table.table.name].to_pylist()
+        assert same(rebuilt(table, row), data, table), (row, data)
