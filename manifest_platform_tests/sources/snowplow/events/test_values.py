@@ -305,7 +305,7 @@ def test_a_value_that_a_schema_allows_is_kept_or_its_event_is_bad(tmp_path: Path
     allowed = type(data) is dict and EntitySchema(json.loads(json.dumps(schema))).are_valid([data])[0]
     if not result.good:
         reasons = result.bad["reasons"][0].as_py()
-        assert not allowed or "does not fit" in reasons or "do not fit" in reasons
+        assert not allowed or any(word in reasons for word in ("does not fit", "do not fit", "is no object"))
     elif allowed:
         (row,) = result.tables[table.table.name].to_pylist()
         assert same(rebuilt(table, row), data, table), (row, data)
