@@ -519,9 +519,9 @@ def test_what_is_veevas_is_refused_of_a_shop(write, part, told):
 @pytest.mark.parametrize(
     ("registry", "problem"),
     [
-        ("{url: 'https://other.example/'}", "registries: allowed are http(s):// URLs of `schemas`, each once"),
-        ("{url: schemas}", "registries: allowed are http(s):// URLs of `schemas`, each once"),
-        ("{url: 'https://schemas.example/', apikey: secret}", "unknown key; allowed here: absent, apikey_variable, url"),
+        ("{url: 'https://other.example/'}", "registries: allowed are the places of `schemas`, each once"),
+        ("{url: schemas, apikey_variable: KEY}", "is not asked over HTTP; allowed there: prefixes, priority"),
+        ("{url: 'https://schemas.example/', apikey: secret}", "unknown key; allowed here: absent, apikey_variable, prefixes,"),
         ("{url: 'https://schemas.example/', absent: [500]}", "absent.0: 500"),
     ],
 )

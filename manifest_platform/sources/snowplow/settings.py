@@ -2,90 +2,38 @@
 
 from __future__ import annotations
 
-import re
 import warnings
 from dataclasses import replace
 from typing import Annotated, Any, ClassVar, Literal
-from urllib.parse import urlsplit
 
 from pydantic import AwareDatetime, Field, field_validator, model_validator
 
 from manifest_platform.listing import BAD_TABLE
-from manifest_platform.settings import ReadableLocation, Settings, is_this_machine
+from manifest_platform.settings import ReadableLocation, Settings
 from manifest_platform.shred.limits import InputLimits
 from manifest_platform.sources.layouts import Template
 from manifest_platform.sources.settings import DatasetSettings, LandingSettings, LimitSettings, LoadSettings, ShredSettings
 from manifest_platform.sources.snowplow.rules import Kinds, Names, OtherProperties, Rows, Rules, Validation
+from manifest_platform.sources.snowplow.schemas.settings import (
+    OVERHEARD,
+    RegistryCacheSettings,
+    RegistryLimits,
+    RegistrySettings,
+    has_credentials,
+    is_http,
+    is_overheard,
+    without_userinfo,
+)
 
 FEED = "enriched"
 RUNS = "run"
 """The layout where each directory is a run."""
-_OVERHEARD = "credentials are sent by https:// only, or by http:// to this machine"
 EVENTS_TABLE = "events"
 
 
 def time_column(table: str) -> str:
     """Returns the column with the collector's time, by whose date a table's rows are partitioned."""
     return "collector_tstamp" if table == EVENTS_TABLE else "root_tstamp"
-
-
-def has_credentials(url: str) -> bool:
-    """True if a registry's URL contains a user or a password."""
-    return is_http(url) and "@" in urlsplit(url).netloc
-
-
-def is_overheard(url: str) -> bool:
-    """True if data sent to a URL would travel unencrypted to another machine."""
-    parts = urlsplit(url)
-    return parts.scheme == "http" and not is_this_machine(parts.hostname)
-
-
-def is_http(location: str) -> bool:
-    """True if a registry is asked over HTTP."""
-    return location.startswith(("http://", "https://"))
-
-
-def without_userinfo(location: str) -> str:
-    """Returns a registry's location without user and password, to be shown and stored."""
-    return re.sub(r"^(https?://)[^/?#]*@", r"\1", location)
-
-
-class RegistrySettings(Settings):
-    """Special settings of an HTTP registry: its key, and the meaning of its answers."""
-
-    url: ReadableLocation = Field(description="the registry's URL, as in `schemas`")
-    apikey_variable: str | None = Field(
-        None,
-        pattern=r"^[A-Za-z_][A-Za-z0-9_]*$",
-        description="the environment variable with the key of an Iglu server; the key is sent in the header `apikey`",
-    )
-    absent: tuple[Literal[403, 404], ...] = Field(
-        (404,),
-        description="the HTTP statuses that mean that a schema does not exist. Add 403 for a static store that answers 403 for"
-        " missing files; else 403 counts so only after the registry has given some schema",
-    )
-
-
-class RegistryLimits(Settings):
-    """Limits of what is read from an HTTP registry, whatever it answers."""
-
-    schema_kib: int = Field(256, ge=1, le=1 << 16, description="the largest schema, or list of its versions, in KiB")
-    total_mib: int = Field(
-        16, ge=1, le=1 << 12, description="the most MiB of schemas that the tasks of one batch read in a process"
-    )
-    seconds: float = Field(
-        60, ge=1, le=3600, description="the most seconds for a schema, or for all its versions, retries and redirects included"
-    )
-    redirects: int = Field(5, ge=0, le=20, description="the most redirects that are followed, within the registry's own origin")
-    versions: int = Field(200, ge=1, le=100_000, description="the most versions of a model")
-    columns: int = Field(2_000, ge=1, le=100_000, description="the most columns of a model's table")
-    unknown_keys: int = Field(
-        500,
-        ge=1,
-        le=1_000_000,
-        description="the most missing schemas that a task asks for. Beyond that, it asks only for the schemas that most lines"
-        " name, a few with each 4 MiB; the other lines become bad rows that say so",
-    )
 
 
 class SnowplowLimitSettings(LimitSettings):
@@ -179,7 +127,12 @@ class SnowplowShredSettings(ValidatedSettings):
     """The output and the limits of shredding, and the schemas that give entities their types."""
 
     schemas: list[ReadableLocation] = Field(
-        min_length=1, description="Iglu registries by priority, each a folder, an s3:// prefix or an http(s):// URL"
+        [], description="Iglu registries by priority, each a folder, an s3:// prefix or an http(s):// URL"
+    )
+    resolver: ReadableLocation | None = Field(
+        None,
+        description="a file with a resolver configuration of Snowplow (`com.snowplowanalytics.iglu/resolver-config`), whose"
+        " registries over HTTP are asked together with those of `schemas`, by their priorities and vendor prefixes",
     )
     tables: dict[
         Annotated[str, Field(pattern=r"^iglu:[A-Za-z0-9._-]+/[A-Za-z0-9._-]+/[A-Za-z0-9._-]+/[1-9][0-9]*$")],
@@ -204,16 +157,19 @@ class SnowplowShredSettings(ValidatedSettings):
         description="what becomes of properties that a schema allows and does not name. `leave_out`: only the run has them."
         " `keep`: they go to the column `other_properties`, as JSON. Those of an object with `patternProperties` always do",
     )
-    registries: list[RegistrySettings] = Field([], description="special settings of HTTP registries that `schemas` names")
     oldest: AwareDatetime | None = Field(
         None,
         description="the earliest time that an event may have, with its zone, as `2021-01-01T00:00:00Z`. An event with a time"
         " before it is bad. By default, no time is too old, as in Snowplow's loader",
     )
     duplicates: DuplicateSettings = Field(DuplicateSettings(), description="which duplicates within a run are treated")
+    registries: list[RegistrySettings] = Field([], description="special settings of registries that `schemas` names")
     limits: SnowplowLimitSettings = Field(SnowplowLimitSettings(), description="limits of a landed run")
     registry_limits: RegistryLimits = Field(
         RegistryLimits(), description="limits of what is read from an HTTP registry, whatever it answers"
+    )
+    registry_cache: RegistryCacheSettings = Field(
+        RegistryCacheSettings(), description="how long answers of registries over HTTP and in S3 are kept"
     )
 
     def rules(self) -> Rules:
@@ -234,7 +190,7 @@ class SnowplowShredSettings(ValidatedSettings):
         """Refuses URLs whose password would travel unencrypted. The message does not repeat the password."""
         for number, url in enumerate(schemas, start=1):
             if has_credentials(url) and is_overheard(url):
-                raise ValueError(f"schemas: the registry at place {number}: {_OVERHEARD}")
+                raise ValueError(f"schemas: the registry at place {number}: {OVERHEARD}")
         return schemas
 
     @field_validator("tables")
@@ -250,13 +206,17 @@ class SnowplowShredSettings(ValidatedSettings):
     @model_validator(mode="after")
     def _names_its_own(self) -> SnowplowShredSettings:
         """Refuses settings for a registry that is not among `schemas`, or is named twice."""
+        if not self.schemas and not self.resolver:
+            raise ValueError("there is no registry; allowed: at least one of `schemas`, or a file in `resolver`")
         urls = [registry.url for registry in self.registries]
         for url in urls:
-            if url not in self.schemas or not url.startswith(("http://", "https://")) or urls.count(url) > 1:
-                raise ValueError("registries: allowed are http(s):// URLs of `schemas`, each once")
+            if url not in self.schemas or urls.count(url) > 1:
+                raise ValueError("registries: allowed are the places of `schemas`, each once")
         for registry in self.registries:
+            if not is_http(registry.url) and (registry.apikey_variable or registry.absent != (404,)):
+                raise ValueError(f"registries: {registry.url} is not asked over HTTP; allowed there: prefixes, priority")
             if registry.apikey_variable and is_overheard(registry.url):
-                raise ValueError(f"registries: {without_userinfo(registry.url)} has an apikey_variable: {_OVERHEARD}")
+                raise ValueError(f"registries: {without_userinfo(registry.url)} has an apikey_variable: {OVERHEARD}")
         return self
 
 

@@ -13,7 +13,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from manifest_platform import __version__, masking, storage
+from manifest_platform import __version__, storage
 from manifest_platform.manifest import Application, Claim, ItemKey, Landed, Manifest, Step
 from manifest_platform.sources.directories import (
     SUCCESS,
@@ -383,20 +383,6 @@ class SnowplowEnriched(Source):
 
     def _registries(self) -> list[Registry]:
         """Returns the registries, with their keys from the environment. Raises RegistryRefused, UnusableSecret."""
-        from manifest_platform.sources.snowplow.schemas.registry import Place as Registry
-        from manifest_platform.sources.snowplow.schemas.registry import RegistryRefused
+        from manifest_platform.sources.snowplow.registries import places
 
-        special = {one.url: one for one in self.settings.shred.registries}
-        places: list[Registry] = []
-        for location in self.settings.shred.schemas:
-            own = special.get(location)
-            if own is None:
-                places.append(Registry(location))
-                continue
-            key = masking.secret(own.apikey_variable, in_header=True) if own.apikey_variable else None
-            if own.apikey_variable and not key:
-                raise RegistryRefused(
-                    f"the key of registry {own.url} is not set: put it into the variable {own.apikey_variable}"
-                )
-            places.append(Registry(location, key, 403 in own.absent))
-        return places
+        return places(self.settings.shred)

@@ -266,6 +266,7 @@ def shred_lines(
     RegistryRefused if a schema could not be looked up.
     """
     rules = rules or Rules()
+    resolver.warm(data)
     with _without_garbage_collection():
         lines = cut(marked.data) if marked else cut(data)
         if marked:

@@ -9,110 +9,31 @@ from __future__ import annotations
 
 import base64
 import contextlib
+import threading
 import time
 from collections.abc import Iterator
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Any
 from urllib.parse import unquote, urljoin, urlsplit
 
 import httpx
 import orjson
 
 from manifest_platform import masking, storage
-from manifest_platform.faults import Misconfigured
-from manifest_platform.shred.batch import SchemaError, Unreachable
+from manifest_platform.shred.batch import SchemaError
 from manifest_platform.sources import answers
-from manifest_platform.sources.snowplow.schemas.keys import SchemaKey, is_key, sibling
-from manifest_platform.sources.snowplow.settings import RegistryLimits, is_http, without_userinfo
+from manifest_platform.sources.snowplow.schemas.cache import Cache, CachedRegistry
+from manifest_platform.sources.snowplow.schemas.contract import Registry, RegistryRefused, RegistryUnavailable
+from manifest_platform.sources.snowplow.schemas.folder import FolderRegistry
+from manifest_platform.sources.snowplow.schemas.keys import SchemaKey, is_key
+from manifest_platform.sources.snowplow.schemas.settings import RegistryLimits, is_http, without_userinfo
 
 ATTEMPTS = 3
 SILENCE_SECONDS = 10.0
 PAUSE_SECONDS = 0.2
 
 _LITTLE = 1 << 16  # a short answer to a failed call is read to its end, so that the connection can be reused
-
-
-class RegistryRefused(RuntimeError, Misconfigured):
-    """A registry refuses access. Permanent until a person fixes the registry or the configuration. No item fails for it."""
-
-
-class RegistryUnavailable(Unreachable):
-    """A registry did not answer, or answered with a server error. Transient: the same lookup may succeed later."""
-
-
-class Registry(Protocol):
-    """A place that may have schemas."""
-
-    def close(self) -> None:
-        """Closes open connections."""
-
-    def read(self, key: SchemaKey) -> bytes | None:
-        """Returns the text of a schema; None if the registry lacks it. Raises RegistryUnavailable, RegistryRefused."""
-
-    def versions(self, key: SchemaKey) -> list[SchemaKey]:
-        """Returns the versions of the key's model that the registry has, in any order. Raises as `read`."""
-
-    def keys(self) -> list[SchemaKey] | None:
-        """Returns all schemas that the registry has; None if it gives no list. Raises as `read`."""
-
-
-@dataclass(frozen=True)
-class FolderRegistry:
-    """A folder that is, or contains, `schemas/`."""
-
-    uri: str
-
-    def close(self) -> None:
-        """Does nothing."""
-
-    def read(self, key: SchemaKey) -> bytes | None:
-        """Returns the text of a schema; None if there is no such file."""
-        for root in (f"{self.uri}/schemas", self.uri):
-            try:
-                return storage.read_bytes(f"{root}/{key.path}")
-            except (FileNotFoundError, NotADirectoryError):
-                continue
-            except OSError as error:
-                raise _storage_error(f"{root}/{key.path} cannot be read", error) from error
-        return None
-
-    def versions(self, key: SchemaKey) -> list[SchemaKey]:
-        """Returns the versions of the key's model, by listing its folder."""
-        from pyarrow.fs import FileSelector
-
-        found = []
-        for root in (f"{self.uri}/schemas", self.uri):
-            system, path = storage.filesystem(f"{root}/{key.vendor}/{key.name}/{key.format}")
-            try:
-                entries = system.get_file_info(FileSelector(path, allow_not_found=True))
-            except OSError as error:
-                raise _storage_error(f"{path} cannot be listed", error) from error
-            found += [version for entry in entries if (version := sibling(key, entry.base_name))]
-        return found
-
-    def keys(self) -> list[SchemaKey]:
-        """Returns all schemas in the folder, by listing everything below it."""
-        from pyarrow.fs import FileSelector
-
-        for root in (f"{self.uri}/schemas", self.uri):
-            system, path = storage.filesystem(root)
-            try:
-                entries = system.get_file_info(FileSelector(path, allow_not_found=True, recursive=True))
-            except OSError as error:
-                raise _storage_error(f"{path} cannot be listed", error) from error
-            texts = ("iglu:" + "/".join(entry.path.split("/")[-4:]) for entry in entries if entry.is_file)
-            if found := [SchemaKey.parse(text) for text in texts if is_key(text)]:
-                return found
-        return []
-
-    def __str__(self) -> str:
-        return self.uri
-
-
-def _storage_error(what: str, error: OSError) -> RegistryUnavailable | RegistryRefused:
-    if storage.is_refusal(error):
-        return RegistryRefused(f"{what}: {error}; allow it, or correct the registry in shred.schemas")
-    return RegistryUnavailable(f"{what}: {error}; check the registry")
 
 
 _HAVE_SERVED: set[str] = set()
@@ -146,43 +67,98 @@ class HttpRegistry:
         self._secrets = {
             name: value for name, value in (("Authorization", authorization), ("apikey", apikey)) if value is not None
         }
-        self._client = answers.Client(SILENCE_SECONDS, SILENCE_SECONDS)
+        self._threads = threading.local()
+        self._clients: list[answers.Client] = []
+        self._lists: bool | None = None  # None: not known yet
+        self._listed: dict[str, list[SchemaKey] | None] = {}
+        self._has: set[str] = set()  # the models of which it gave a schema
+        self._told: dict[SchemaKey, bytes] = {}
 
     def __repr__(self) -> str:
         return f"HttpRegistry({self.url})"
 
     def close(self) -> None:
         """Closes the connections."""
-        self._client.close()
+        for client in self._clients:
+            client.close()
+
+    def _client(self) -> answers.Client:
+        """Returns the client of this thread."""
+        if not hasattr(self._threads, "client"):
+            self._threads.client = answers.Client(SILENCE_SECONDS, SILENCE_SECONDS)
+            self._clients.append(self._threads.client)
+        return self._threads.client
+
+    def _within(self) -> AbstractContextManager[None]:
+        return self._client().within(self._limits.seconds)
 
     def read(self, key: SchemaKey) -> bytes | None:
-        """Returns the text of a schema; None if the site answers that it does not exist."""
-        with self._client.within(self._limits.seconds):
-            return self._get(key.path)
+        """Returns the text of a schema; None if the site answers that it does not exist.
+
+        A server that has listed the versions of a model is asked for a whole model at once, and not for each schema.
+        """
+        with self._within():
+            if self._lists:
+                self._list(key)
+            text = self.told(key) or self._get(key.path)
+            if text is not None:
+                self._has.add(key.family)
+            return text
 
     def versions(self, key: SchemaKey) -> list[SchemaKey]:
         """Returns the versions of the key's model: from the server's list, or else by asking for one version after another."""
-        with self._client.within(self._limits.seconds):
-            listed = self._get(f"{key.vendor}/{key.name}/{key.format}/{key.model}")
-            try:
-                texts = orjson.loads(listed or b"null")
-            except orjson.JSONDecodeError:
-                texts = None
-            if isinstance(texts, list):
-                keys = [SchemaKey.parse(text) for text in texts if isinstance(text, str) and is_key(text)]
-                return [version for version in keys if version.family == key.family]
+        with self._within():
+            listed = None if self._lists is False else self._list(key)
+            if listed is not None:
+                self._lists = True
+                return listed
+            if self._lists is None and key.family in self._has:
+                self._lists = False
             return list(self._successors(key))
+
+    def told(self, key: SchemaKey) -> bytes | None:
+        """Returns the text of a schema that an answer brought besides what it was asked for, once."""
+        return self._told.pop(key, None)
+
+    def _list(self, key: SchemaKey) -> list[SchemaKey] | None:
+        """Returns the versions in the server's list of a model, and keeps the schemas in it; None if there is no list."""
+        if key.family not in self._listed:
+            path = f"{key.vendor}/{key.name}/{key.format}/{key.model}"
+            try:
+                found = self._answered_list(self._get(f"{path}?repr=canonical", self._limits.schema_kib << 14))
+            except SchemaError:  # more than fits: the names alone
+                found = self._answered_list(self._get(path, self._limits.schema_kib << 10))
+            self._listed[key.family] = None if found is None else [one for one in found if one.family == key.family]
+        return self._listed[key.family]
+
+    def _answered_list(self, answer: bytes | None) -> list[SchemaKey] | None:
+        """Returns the keys in a list of keys or of whole schemas; None if an answer is no list."""
+        try:
+            entries = orjson.loads(answer or b"null")
+        except orjson.JSONDecodeError as error:
+            if self._lists:
+                raise RegistryUnavailable(f"{self.url}: no list came from a server that gave lists before: {error}") from error
+            return None
+        if not isinstance(entries, list):
+            return None
+        found = []
+        for entry in entries:
+            if isinstance(entry, str) and is_key(entry):
+                found.append(SchemaKey.parse(entry))
+            elif key := _self_described(entry):
+                text = orjson.dumps(entry)
+                if len(text) <= self._limits.schema_kib << 10:
+                    self._told[key] = text
+                found.append(key)
+        return found
 
     def keys(self) -> list[SchemaKey] | None:
         """Returns all schemas of an Iglu server; None for a site that gives no list."""
-        with self._client.within(self._limits.seconds):
+        with self._within():
             try:
-                texts = orjson.loads(self._get("") or b"null")
-            except (orjson.JSONDecodeError, SchemaError):
+                return self._answered_list(self._get("?repr=uri", self._limits.total_mib << 20))
+            except SchemaError:
                 return None
-        if not isinstance(texts, list):
-            return None
-        return [SchemaKey.parse(text) for text in texts if isinstance(text, str) and is_key(text)]
 
     def __str__(self) -> str:
         return self.url
@@ -204,7 +180,10 @@ class HttpRegistry:
                         f"{key.family} has more than {self._limits.versions} versions at {self.url}, or wide gaps between"
                         " them; correct them there, or raise shred.registry_limits.versions"
                     )
-                if version == key or self._get(version.path) is not None:
+                text = None if version == key else self._get(version.path)
+                if text is not None:
+                    self._told[version] = text
+                if version == key or text is not None:
                     yield version
                 elif version > key or revision < key.revision:
                     break
@@ -221,14 +200,15 @@ class HttpRegistry:
                 " registry, or its URL in shred.schemas"
             )
 
-    def _get(self, path: str) -> bytes | None:
-        url = f"{self.url}/schemas/{path}".rstrip("/")
+    def _get(self, path: str, most: int = 0) -> bytes | None:
+        """Returns the answer at a path, of at most `most` bytes, by default a schema's; None if it does not exist."""
+        url = f"{self.url}/schemas/{path}".replace("/schemas/?", "/schemas?")
         problem: object = None
         for attempt in range(1, ATTEMPTS + 1):
             if attempt > 1:
-                time.sleep(min(PAUSE_SECONDS * 2 ** (attempt - 1), max(0.0, self._client.left())))
+                time.sleep(min(PAUSE_SECONDS * 2 ** (attempt - 1), max(0.0, self._client().left())))
             try:
-                status, text = self._follow(url)
+                status, text = self._follow(url, most)
             except httpx.RequestError as error:
                 problem = masking.masked(f"{type(error).__name__}: {error}")
             else:
@@ -239,29 +219,32 @@ class HttpRegistry:
                     self._check_access(url, status)
                     return None
                 problem = f"HTTP {status}"
-            if self._client.left() <= 0:
+            if self._client().left() <= 0:
                 problem = f"{problem}; it took longer than shred.registry_limits.seconds, {self._limits.seconds:g} in all"
                 break
         raise RegistryUnavailable(f"{url}: {problem} ({attempt} attempts); check that the registry is up, then retry")
 
-    def _follow(self, url: str) -> tuple[int, bytes]:
+    def _follow(self, url: str, most: int) -> tuple[int, bytes]:
         """Returns the status (200 for every success) and the body of an answer. Raises httpx.RequestError, SchemaError."""
         place, headers = url, self._secrets
         for _ in range(self._limits.redirects + 1):
-            response = self._client.begin("GET", place, headers=headers)
+            response = self._client().begin("GET", place, headers=headers)
             try:
                 if response.is_redirect:
                     headers = {}
                     place = self._redirected(url, place, response.headers["Location"])
                     continue
                 if response.is_success:
-                    return 200, answers.body(response, self._limits.schema_kib << 10)
+                    content = answers.body(response, most or self._limits.schema_kib << 10)
+                    if not most and _is_page(response, content):
+                        raise httpx.DecodingError("a web page came in place of a schema")
+                    return 200, content
                 with contextlib.suppress(answers.TooLarge, httpx.RequestError):
                     answers.body(response, _LITTLE)
                 return response.status_code, b""
             except answers.TooLarge:
                 raise SchemaError(
-                    f"{url} has more than {self._limits.schema_kib} KiB; correct it there, or raise"
+                    f"{url} has more than {most >> 10 or self._limits.schema_kib} KiB; correct it there, or raise"
                     " shred.registry_limits.schema_kib"
                 ) from None
             finally:
@@ -304,19 +287,56 @@ class HttpRegistry:
             )
 
 
+def _self_described(document: Any) -> SchemaKey | None:
+    """Returns the key that a self-describing schema names; None if it names none."""
+    known = document.get("self") if isinstance(document, dict) else None
+    if not isinstance(known, dict):
+        return None
+    text = f"iglu:{'/'.join(str(known.get(part)) for part in ('vendor', 'name', 'format', 'version'))}"
+    return SchemaKey.parse(text) if is_key(text) else None
+
+
+def _is_page(response: httpx.Response, content: bytes) -> bool:
+    """True for a page that a person would read: that of a proxy, or of a server in maintenance."""
+    kind = response.headers.get("Content-Type", "").partition(";")[0].strip().lower()
+    return kind in ("text/html", "application/xhtml+xml") and not content.lstrip().startswith(b"{")
+
+
 @dataclass(frozen=True)
 class Place:
-    """The location of a registry: a folder, an s3:// prefix or an http(s):// URL, with the settings of an HTTP registry."""
+    """The location of a registry: a folder, an s3:// prefix or an http(s):// URL, with the settings of a registry.
+
+    `prefixes`: the beginnings of the vendors that it is for. `priority`: a lower number is asked first. `cache`: for its
+    answers; not used for a folder on this machine.
+    """
 
     location: str = field(repr=False)
     apikey: str | None = field(default=None, repr=False)
     forbidden_is_absent: bool = False
+    prefixes: tuple[str, ...] = ()
+    priority: int = 0
+    cache: Cache = field(default_factory=Cache)
+
+    @property
+    def is_local(self) -> bool:
+        """True if the registry is a folder on this machine, which every batch reads again."""
+        return not is_http(self.location) and storage.is_local(storage.as_uri(self.location))
+
+    def is_for(self, vendor: str) -> bool:
+        """True if the registry is meant for a vendor."""
+        return vendor.startswith(self.prefixes)
 
     def __str__(self) -> str:
         return without_userinfo(self.location)
 
     def open(self, limits: RegistryLimits | None = None) -> Registry:
         """Opens the registry. Its secrets are masked in messages of this process from now on."""
+        if self.is_local:
+            return self._open(limits)
+        identity = str(self), unquote(urlsplit(self.location).netloc), self.apikey, self.forbidden_is_absent
+        return CachedRegistry(self._open(limits), self.cache, identity)
+
+    def _open(self, limits: RegistryLimits | None) -> Registry:
         if not is_http(self.location):
             return FolderRegistry(storage.as_uri(self.location))
         userinfo = unquote(urlsplit(self.location).netloc.rpartition("@")[0])

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import re
+from collections import Counter
 from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import orjson
@@ -11,10 +14,17 @@ from manifest_platform.shred.batch import SchemaError
 from manifest_platform.sources.snowplow.rules import Rules
 from manifest_platform.sources.snowplow.schemas.built_in import BUILT_IN
 from manifest_platform.sources.snowplow.schemas.columns import EntityTable
-from manifest_platform.sources.snowplow.schemas.keys import SchemaKey
+from manifest_platform.sources.snowplow.schemas.contract import Registry
+from manifest_platform.sources.snowplow.schemas.keys import SchemaKey, is_key
 from manifest_platform.sources.snowplow.schemas.models import ModelTables, model_tables
 from manifest_platform.sources.snowplow.schemas.registry import Place
-from manifest_platform.sources.snowplow.settings import RegistryLimits
+from manifest_platform.sources.snowplow.schemas.settings import RegistryLimits
+
+_NAMED = re.compile(rb'"schema"\s*:\s*"(iglu:[A-Za-z0-9_./-]{1,600})"')
+_WRAPPERS = ("iglu:com.snowplowanalytics.snowplow/contexts/", "iglu:com.snowplowanalytics.snowplow/unstruct_event/")
+_MOST_WARMED = 200
+_MOST_MISSING = 3
+_AT_ONCE = 16
 
 
 class UnknownSchema(LookupError):
@@ -42,14 +52,75 @@ class Resolver:
         """
         self._rules = rules or Rules()
         self._tables = dict(tables or {})
-        places = [one if isinstance(one, Place) else Place(one) for one in registries]
+        places = sorted((one if isinstance(one, Place) else Place(one) for one in registries), key=lambda one: one.priority)
+        self._places = places
         self.limits = limits or RegistryLimits()
         self._bytes = 0
+        self._is_warm = False
+        self._warmed_bytes = 0
+        self._found_in: dict[SchemaKey, Registry] = {}
         self.names = ", ".join(map(str, places)) or "no registries"
         self._registries = [place.open(self.limits) for place in places]
         self._schemas: dict[SchemaKey, dict[str, Any] | SchemaError | None] = {}
         self._models: dict[str, ModelTables] = {}
         self._versions: dict[str, list[SchemaKey] | SchemaError] = {}
+
+    def _asked_for(self, vendor: str) -> list[Registry]:
+        """Returns the registries in the order in which they are asked for a vendor's schemas: those that are for it first."""
+        both = list(zip(self._places, self._registries, strict=True))
+        return [one for its in (True, False) for place, one in both if place.is_for(vendor) == its]
+
+    def _with_versions(self, key: SchemaKey) -> list[Registry]:
+        """Returns the registries whose versions of a model count: those that are for its vendor, if they have the schema."""
+        found = self._found_in.get(key)
+        both = list(zip(self._places, self._registries, strict=True))
+        own = [one for place, one in both if place.is_for(key.vendor)]
+        return own if found in own else list(self._registries)
+
+    def warm(self, data: bytes) -> None:
+        """Asks at once for the schemas that lines name most, so that each is not waited for alone. Called with each chunk.
+
+        Only the first chunk is looked at. A schema that only one line names is left to its line, and so are all faults.
+        """
+        if self._is_warm or all(place.is_local for place in self._places):
+            return
+        self._is_warm = True
+        named = Counter(found.decode() for found in _NAMED.findall(data))
+        models: dict[str, SchemaKey] = {}
+        for text, times in named.most_common(_MOST_WARMED):
+            if times > 1 and is_key(text) and not text.startswith(_WRAPPERS):
+                models.setdefault((key := SchemaKey.parse(text)).family, key)
+        faults: list[BaseException] = []
+        missing: list[SchemaKey] = []
+
+        def ask(key: SchemaKey) -> None:
+            if faults or len(missing) > _MOST_MISSING or self._warmed_bytes > self.limits.total_mib << 20:
+                return
+            try:
+                if not self._learn(key):
+                    missing.append(key)
+            except Exception as error:
+                faults.append(error)
+
+        first, *others = models.values() or (None,)
+        if first:
+            ask(first)  # alone: it shows whether the registries answer, and whether they list models
+        if others and not faults:
+            with ThreadPoolExecutor(_AT_ONCE) as pool:
+                list(pool.map(ask, others))
+
+    def _learn(self, key: SchemaKey) -> bool:
+        """Fills the registries' caches with a model and its versions. Returns False if no registry has the schema."""
+        asked = self._asked_for(key.vendor)
+        holder = next((one for one in asked if one.read(key) is not None), None)
+        if holder is None:
+            return False
+        own = [one for place, one in zip(self._places, self._registries, strict=True) if place.is_for(key.vendor)]
+        for registry in own if holder in own else self._registries:
+            for version in registry.versions(key):
+                text = next((text for one in asked if (text := one.read(version)) is not None), b"")
+                self._warmed_bytes += len(text)
+        return True
 
     def close(self) -> None:
         """Closes the registries' connections."""
@@ -137,16 +208,18 @@ class Resolver:
     def place_of(self, key: SchemaKey) -> str:
         """Returns the registry that a schema was read from. Raises as `schema`."""
         self.schema(key)
-        return next((str(registry) for registry in self._registries if registry.read(key) is not None), self.names)
+        return str(self._found_in.get(key, "this program"))
 
     def text(self, key: SchemaKey) -> bytes:
         """Returns the text of a schema as its registry has it. Raises as `schema`."""
         self.schema(key)
-        return next(text for registry in self._registries if (text := registry.read(key)) is not None)
+        registry = self._found_in.get(key)
+        text = registry.read(key) if registry else None
+        return orjson.dumps(self.schema(key)) if text is None else text
 
     def _list(self, key: SchemaKey) -> list[SchemaKey] | SchemaError:
         try:
-            found = {version for registry in self._registries for version in registry.versions(key)}
+            found = {version for registry in self._with_versions(key) for version in registry.versions(key)}
             found |= {version for version in BUILT_IN if version.family == key.family}
         except SchemaError as error:
             return error
@@ -158,7 +231,7 @@ class Resolver:
         return sorted(found)
 
     def _read(self, key: SchemaKey) -> dict[str, Any] | SchemaError | None:
-        for registry in self._registries:
+        for registry in self._asked_for(key.vendor):
             try:
                 text = registry.read(key)
             except SchemaError as error:
@@ -171,6 +244,7 @@ class Resolver:
                     " raise shred.registry_limits.total_mib"
                 )
             self._bytes += len(text)
+            self._found_in[key] = registry
             try:
                 return orjson.loads(text)
             except orjson.JSONDecodeError as error:

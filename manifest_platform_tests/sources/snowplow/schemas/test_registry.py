@@ -48,7 +48,7 @@ class Site:
                 site.asked[self.path] += 1
                 site.authorizations.append(self.headers["Authorization"])
                 site.apikeys.append(self.headers["apikey"])
-                status, body = site.answers.get(self.path, (site.missing, b"none"))
+                status, body = site.answers.get(self.path.partition("?")[0], (site.missing, b"none"))
                 self.send_response(status)
                 if status == 302:
                     self.send_header("Location", body.decode())
