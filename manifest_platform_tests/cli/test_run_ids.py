@@ -41,6 +41,7 @@ SILENT = {
     ),
     *("merge files", "merge query", "merge status", "merge explain", "merge log", "merge show", "merge external-schema"),
     *("config show", "config check", "config schema", "config reference", "store create", "store check", "store upgrade"),
+    *("bad list", "bad count", "bad show"),
     *("schemas list", "schemas show", "schemas diff", "schemas ddl", "schemas fetch"),
     *("import", "import-snowplow", "import-snowflake"),
     *("completion", "schema", "preview", "init", "demo", "warehouse check", "warehouse grants"),

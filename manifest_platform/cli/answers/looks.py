@@ -31,12 +31,16 @@ class BadItem(TypedDict):
 
 
 class BadRows(TypedDict):
-    """The bad rows of the newest items. `items`: the number of items; `found`: the items with most bad rows."""
+    """The bad rows of the newest items. `items`: the number of items; `found`: the items with most bad rows.
+
+    `duplicates`: the number of duplicate rows by kind.
+    """
 
     items: int
     lines: int
     bad: int
     found: list[BadItem]
+    duplicates: dict[str, int]
 
 
 class Behind(TypedDict):
@@ -486,6 +490,59 @@ class SchemaModel(TypedDict):
     table: str
     versions: list[str]
     place: str
+
+
+class BadRow(TypedDict):
+    """A bad row. `byte_offset`, `byte_length`: its place in the text of its file, null if unknown."""
+
+    item: Item
+    reasons: list[dict[str, Any]]
+    file: str
+    line: int
+    byte_offset: int | None
+    byte_length: int | None
+
+
+class RawBadRow(BadRow):
+    """A bad row with its content. `raw_base64`: the exact bytes of the line, if `raw` is not exact. Both only with --raw."""
+
+    raw: NotRequired[str]
+    raw_base64: NotRequired[str | None]
+
+
+class BadRowList(TypedDict):
+    """Bad rows. `cut`: true if there are more. `unread`: items whose bad rows cannot be read."""
+
+    rows: list[BadRow]
+    cut: bool
+    looked_at: int
+    unread: list[str]
+
+
+class BadRowsShown(TypedDict):
+    """The bad rows of a line of an item; several if several files have one."""
+
+    rows: list[RawBadRow]
+    looked_at: int
+    unread: list[str]
+
+
+class BadRowGroup(TypedDict):
+    """Bad rows with the same first reason. `subject`: its schema or field; null for all groups beyond the largest number."""
+
+    reason: str
+    subject: str | None
+    rows: int
+    items: int
+    newest: Item
+
+
+class BadRowCounts(TypedDict):
+    """Numbers of bad rows, the largest first."""
+
+    groups: list[BadRowGroup]
+    looked_at: int
+    unread: list[str]
 
 
 class SchemaList(TypedDict):

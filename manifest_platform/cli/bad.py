@@ -1,0 +1,177 @@
+"""`bad`: lists, counts and shows bad rows. Values of rows may be confidential, so they are printed only with --raw."""
+
+from __future__ import annotations
+
+import itertools
+from dataclasses import asdict
+from typing import Annotated, Any
+
+import typer
+
+from manifest_platform.cli.app import Command, as_json, completed_items, examples, group
+from manifest_platform.cli.context import item_key, open_pipeline, point_in_time
+from manifest_platform.cli.exits import Exit
+from manifest_platform.cli.output import print_json, print_table, say, warn, wrapped
+from manifest_platform.operations.bad_lines import BadLine, Looked, Wanted, bad_groups, bad_lines
+from manifest_platform.pipeline import Pipeline
+from manifest_platform.quantities import count_of
+
+bad = group("bad", "Lists, counts and shows bad rows: lines that could not be shredded.")
+
+ItemName = Annotated[
+    str | None,
+    typer.Argument(metavar="[ITEM]", help="Look only at this item.", autocompletion=completed_items),
+]
+Reason = Annotated[str | None, typer.Option(metavar="TYPE", help="Only rows with a reason of this type, such as field.")]
+Schema = Annotated[
+    str | None, typer.Option(metavar="SCHEMA", help="Only rows with a reason about this schema. The beginning suffices.")
+]
+Since = Annotated[str | None, typer.Option(metavar="TIME", help="Look only at items of this logical time or later.")]
+Feed = Annotated[list[str] | None, typer.Option(metavar="NAME", help="Look at this feed only. Repeatable.")]
+
+
+def _wanted(
+    pipeline: Pipeline, item: str | None, reason: str | None, schema: str | None, since: str | None, feed: list[str] | None
+) -> Wanted:
+    for name in feed or ():
+        pipeline.manifest.steps(name)
+    key = item_key(pipeline, item) if item else None
+    return Wanted(key, feed or (), point_in_time("--since", since), reason, schema)
+
+
+@bad.command("list", cls=Command, epilog=examples("bad list --reason unknown_schema", "bad list run=2026-01-31-12-00-00"))
+def list_(
+    context: typer.Context,
+    item: ItemName = None,
+    reason: Reason = None,
+    schema: Schema = None,
+    since: Since = None,
+    feed: Feed = None,
+    limit: Annotated[int, typer.Option(min=1, metavar="N", help="Largest number of rows to list.")] = 50,
+) -> int:
+    """Lists bad rows with their place and first reason, newest item first.
+
+    Values are not shown. The rows are read from the files of shredded items. An item that failed has none: its failure names
+    the file. Exit code 4 if there are no bad rows.
+    """
+    looked = Looked()
+    with open_pipeline(context) as pipeline:
+        found = bad_lines(pipeline, _wanted(pipeline, item, reason, schema, since, feed), looked)
+        rows = list(itertools.islice(found, limit + 1))
+    is_cut, rows = len(rows) > limit, rows[:limit]
+    if as_json(context):
+        print_json({"rows": [_document(one) for one in rows], "cut": is_cut, **_looked(looked)})
+    elif rows:
+        places = [(one.key.name, _name(one.row["file"]), f"{one.row['line']:,}", _words(one)[0]) for one in rows]
+        print_table(("ITEM", "FILE", "LINE", "REASON"), places)
+        if is_cut:
+            say(f"there are more than {limit:,}; to see more, use --limit")
+    _warn(looked)
+    return Exit.DONE if rows else Exit.NOTHING
+
+
+@bad.command(cls=Command, epilog=examples("bad count", "bad count --since 2026-01-31"))
+def count(
+    context: typer.Context,
+    item: ItemName = None,
+    reason: Reason = None,
+    schema: Schema = None,
+    since: Since = None,
+    feed: Feed = None,
+) -> int:
+    """Counts bad rows by their first reason and its schema or field, the most frequent first.
+
+    Exit code 4 if there are no bad rows.
+    """
+    looked = Looked()
+    with open_pipeline(context) as pipeline:
+        groups = bad_groups(bad_lines(pipeline, _wanted(pipeline, item, reason, schema, since, feed), looked))
+    if as_json(context):
+        print_json({"groups": [asdict(one) | {"newest": one.newest} for one in groups], **_looked(looked)})
+    else:
+        if groups:
+            lines = [(one.reason, one.subject or "-", f"{one.rows:,}", f"{one.items:,}", one.newest.name) for one in groups]
+            print_table(("REASON", "SCHEMA OR FIELD", "ROWS", "ITEMS", "NEWEST"), lines)
+        say(f"{sum(one.rows for one in groups):,} bad rows in {count_of(looked.items, 'item')}")
+    _warn(looked)
+    return Exit.DONE if groups else Exit.NOTHING
+
+
+@bad.command(
+    cls=Command, epilog=examples("bad show run=2026-01-31-12-00-00 17", "bad show run=2026-01-31-12-00-00 17 --raw --json")
+)
+def show(
+    context: typer.Context,
+    item: Annotated[str, typer.Argument(metavar="ITEM", help="Item name or URI.", autocompletion=completed_items)],
+    line: Annotated[int, typer.Argument(metavar="LINE", help="Number of the line in its file.", min=1)],
+    file: Annotated[str | None, typer.Option(metavar="NAME", help="Only the line of this file; its end suffices.")] = None,
+    raw: Annotated[bool, typer.Option("--raw", help="Show the line itself, and the values in its reasons.")] = False,
+) -> int:
+    """Shows all reasons of a bad row, and its place in the landed file.
+
+    With --raw, the line itself too: it may be confidential. The JSON answer then has its exact bytes, in base64, if its text is
+    not exact. Exit code 4 if the item has no such bad row.
+    """
+    looked = Looked()
+    with open_pipeline(context) as pipeline:
+        wanted = Wanted(item_key(pipeline, item))
+        found = [
+            one
+            for one in bad_lines(pipeline, wanted, looked, content=raw)
+            if one.row["line"] == line and one.row["file"].endswith(file or "")
+        ]
+    if as_json(context):
+        print_json({"rows": [_document(one, raw) for one in found], **_looked(looked)})
+    else:
+        for one in found:
+            _print(one, raw)
+    _warn(looked)
+    return Exit.DONE if found else Exit.NOTHING
+
+
+def _print(found: BadLine, raw: bool) -> None:
+    row = found.row
+    offset = row.get("byte_offset")
+    place = "" if offset is None else f", byte {offset:,}, {row['byte_length']:,} bytes"
+    say(wrapped(f"line {row['line']:,} of {row['file']}{place}", "", "  "))
+    for reason, words in zip(found.reasons, _words(found), strict=True):
+        say(wrapped(words, "  ", "    "))
+        if raw and "value" in reason:
+            say(f"    value: {reason['value']}")
+    if raw:
+        from manifest_platform.shred.rows import exact_text  # it needs an extra, and the help does not
+
+        say(exact_text(row))
+
+
+def _words(found: BadLine) -> list[str]:
+    """Returns the reasons of a row as text, without values."""
+    from manifest_platform.shred.rows import in_words
+
+    return [in_words(reason) for reason in found.reasons]
+
+
+def _document(found: BadLine, raw: bool = False) -> dict[str, Any]:
+    """Returns a row as JSON. Without `raw`, it has no values of the row."""
+    reasons = found.reasons if raw else [{key: one[key] for key in one if key != "value"} for one in found.reasons]
+    row = {"byte_offset": None, "byte_length": None, **found.row}
+    content = {"raw": row["raw"], "raw_base64": row.get("raw_base64")} if raw else {}
+    return {
+        "item": found.key,
+        "reasons": reasons,
+        **{name: row[name] for name in ("file", "line", "byte_offset", "byte_length")},
+        **content,
+    }
+
+
+def _looked(looked: Looked) -> dict[str, Any]:
+    return {"looked_at": looked.items, "unread": looked.unread or []}
+
+
+def _warn(looked: Looked) -> None:
+    for one in looked.unread or ():
+        warn(f"warning: the bad rows of {one}")
+
+
+def _name(file: str) -> str:
+    return file.rpartition("/")[2]
