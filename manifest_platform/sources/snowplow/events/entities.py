@@ -3,10 +3,8 @@
 Each cell is parsed once. Entities are grouped by model, and each column of a model is typed in one call. Only a column with a
 value that does not fit is checked value by value.
 
-A value fits if it has the column's type. Null fits every column, even if the schema forbids it, and so does a missing property:
-trackers send both, and a null column means the same. A string longer than the schema allows is cut to that length, as in event
-fields: real entities exceed their schemas, and the warehouse column holds no more. Properties that no version of the schema
-names are left out. An integer beyond 64 bits is read as a floating-point number.
+A value fits by the rules of `values`. Null fits every column, and so does a missing property: a null column means the same. Texts
+are whole, however long. Properties that no version of the schema names are left out, or go to a column of JSON.
 """
 
 from __future__ import annotations
