@@ -3,8 +3,8 @@
 Each cell is parsed once. Entities are grouped by model, and each column of a model is typed in one call. Only a column with a
 value that does not fit is checked value by value.
 
-A value fits by the rules of `values`. Null fits every column, and so does a missing property: a null column means the same. Texts
-are whole, however long. Properties that no version of the schema names are left out, or go to a column of JSON.
+A value fits by the rules of `values`. Null fits every column, and so does a missing property: a null column means the same.
+Texts are whole, however long. Properties that no version of the schema names are left out, or go to a column of JSON.
 """
 
 from __future__ import annotations
