@@ -13,7 +13,7 @@ Layers, top to bottom; each imports only from those below it:
     settings, progress               the base of settings models; the progress of long work
     storage, quantities              local paths and s3:// alike; times and sizes in words
     manifest                         the control plane: records, items, leases, order
-    outward, releases                cleaning texts before they leave the process; compatibility of releases
+    nested_types, outward, releases  types of structs and arrays; cleaning texts before they leave; compatibility of releases
     masking                          secrets: reading and masking them
     carried, deployments, extras, failpoints, faults, plugins, remedies, spool    small modules that import none of the above
 """

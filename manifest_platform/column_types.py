@@ -9,6 +9,8 @@ import functools
 import re
 from typing import TYPE_CHECKING
 
+from manifest_platform import nested_types
+
 if TYPE_CHECKING:
     import pyarrow as pa
 
@@ -21,10 +23,13 @@ def widened(have: str, want: str) -> str | None:
     """The narrowest logical type that holds every value of both types unchanged; None if there is none.
 
     Lossless changes are: integer to bigint, integer or bigint to a decimal with enough digits, integer to double, decimal to a
-    larger decimal, and `string(n)` to a longer or unlimited string. Any other change alters the meaning of a value.
+    larger decimal, `string(n)` to a longer or unlimited string, and a struct to one with more fields. Any other change alters
+    the meaning of a value.
     """
     if have == want:
         return have
+    if nested_types.is_nested(have) or nested_types.is_nested(want):
+        return nested_types.widened(have, want, widened)
     kinds = {_kind(have), _kind(want)}
     if kinds == {"string"}:
         return _longer_string(have, want)
@@ -50,6 +55,10 @@ def arrow_type(type_: str) -> pa.DataType:
     """The Arrow (and so Parquet) type of a column type."""
     import pyarrow as pa
 
+    if (item := nested_types.item_of(type_)) is not None:
+        return pa.list_(pa.field("element", arrow_type(item)))
+    if (fields := nested_types.fields_of(type_)) is not None:
+        return pa.struct([(name, arrow_type(inner)) for name, inner in fields.items()])
     if type_.startswith("string"):
         return pa.string()
     decimal = re.fullmatch(r"decimal\((\d+),(\d+)\)", type_)
@@ -77,6 +86,13 @@ def _column_type(type_: pa.DataType) -> str | None:
     """The narrowest column type that holds all values of an Arrow type; None if there is none."""
     import pyarrow as pa
 
+    if pa.types.is_list(type_):
+        item = _column_type(type_.value_type)
+        return nested_types.array(item) if item else None
+    if pa.types.is_struct(type_):
+        fields = {field.name: _column_type(field.type) for field in type_}
+        known = {name: inner for name, inner in fields.items() if inner}
+        return nested_types.struct(known) if known and len(known) == len(fields) else None
     if pa.types.is_decimal128(type_):
         return f"decimal({type_.precision},{type_.scale})" if type_.scale >= 0 else None
     narrow = {pa.int8(): "integer", pa.int16(): "integer", pa.uint8(): "integer", pa.uint16(): "integer"}

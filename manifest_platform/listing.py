@@ -8,7 +8,6 @@ completion record names do not exist for readers.
 from __future__ import annotations
 
 import dataclasses
-import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
@@ -16,6 +15,7 @@ from typing import Any, Literal
 import orjson
 
 from manifest_platform import outward, storage
+from manifest_platform.nested_types import SCALAR, is_column_type
 
 BAD_TABLE = "bad"
 BAD_ROWS = "bad_rows"
@@ -24,8 +24,6 @@ LISTING_FILE = "listing.json"
 LONGEST_DESCRIPTION = 300
 """Largest number of characters in the description of a column."""
 
-_TYPE = re.compile(r"boolean|integer|bigint|double|timestamp|date|json|string(\([1-9]\d*\))?|decimal\([1-9]\d?,\d\d?\)")
-
 
 @dataclass(frozen=True)
 class Column:
@@ -33,7 +31,7 @@ class Column:
 
     Types and their Parquet form: `boolean`, `integer` (int32), `bigint` (int64), `double`, `decimal(p,s)`,
     `string` or `string(n)` (UTF-8, at most n characters), `timestamp` (microseconds, UTC, without a zone), `date`,
-    `json` (UTF-8 text of one JSON value).
+    `json` (UTF-8 text of one JSON value), and `struct<name:type,...>` and `array<type>` of these and of themselves.
     """
 
     name: str
@@ -41,8 +39,10 @@ class Column:
     nullable: bool = True
 
     def __post_init__(self) -> None:
-        if not _TYPE.fullmatch(self.type):
-            raise ValueError(f"column {self.name!r}: unknown type {self.type!r}; allowed: {_TYPE.pattern}")
+        if not is_column_type(self.type):
+            raise ValueError(
+                f"column {self.name!r}: unknown type {self.type!r}; allowed: {SCALAR.pattern}, array<type>, struct<name:type>"
+            )
 
 
 @dataclass(frozen=True)

@@ -25,6 +25,7 @@ from manifest_platform.merging.catalogs.catalog import DATE_COLUMN, catalog_tabl
 from manifest_platform.merging.inventory import Inventory
 from manifest_platform.merging.served import live_files
 from manifest_platform.merging.state import LIVE, NEW, MergedTable, Partition, ServedFile, Version
+from manifest_platform.nested_types import rewritten
 
 if TYPE_CHECKING:
     import duckdb
@@ -136,7 +137,7 @@ class Reader:
         A column that a file lacks is null; a narrower type in a file is widened.
         """
         known = self._table(table)
-        columns = ", ".join(f"`{column.name}` {_type(column.type, _SPARK_TYPES, 'STRING')}" for column in known.columns)
+        columns = ", ".join(f"`{column.name}` {_spark_type(column.type)}" for column in known.columns)
         versions = self.versions(table, dates)
         if not versions:
             return spark.createDataFrame([], f"{columns}, `{DATE_COLUMN}` DATE")
@@ -215,8 +216,16 @@ def _spark_path(uri: str) -> str:
 def _empty(table: MergedTable) -> str:
     """A SELECT without rows that defines a table's columns and types, for columns that no file has."""
     catalog_table(table, "", {})
-    columns = [f"NULL::{_type(column.type, _DUCKDB_TYPES, 'VARCHAR')} AS {_quoted(column.name)}" for column in table.columns]
+    columns = [f"NULL::{_duckdb_type(column.type)} AS {_quoted(column.name)}" for column in table.columns]
     return f"SELECT {', '.join([*columns, f'NULL::DATE AS {DATE_COLUMN}'])} WHERE false"
+
+
+def _duckdb_type(logical: str) -> str:
+    return rewritten(logical, lambda one: _type(one, _DUCKDB_TYPES, "VARCHAR"), "STRUCT({})", "{}[]", '"{name}" {type}')
+
+
+def _spark_type(logical: str) -> str:
+    return rewritten(logical, lambda one: _type(one, _SPARK_TYPES, "STRING"), "STRUCT<{}>", "ARRAY<{}>", "`{name}`: {type}")
 
 
 def _type(logical: str, others: dict[str, str], string: str) -> str:

@@ -14,6 +14,7 @@ The suite tests what every engine must do. Test anything beyond that in a module
 
 from __future__ import annotations
 
+import json
 import re
 import threading
 from collections.abc import Iterator
@@ -473,6 +474,23 @@ class EngineContract:
         objects = tuple(found for listing in some for found in listing.objects)
         shop.apply(load(replace(some[0], tables=(Table("t", (one, two, three)),), objects=objects)))
         assert set(rows_of(engine, "t", '"one", "two", "three"')) == {("a", None, None), ("b", "b", None), ("c", None, "c")}
+
+    def test_structs_and_arrays_are_stored_as_json(self, shop: Warehouse, engine: Engine, tmp_path: Path) -> None:
+        """The files of a lake's layout are also loaded: its nested columns become JSON, without what is null."""
+        some = [
+            written(tmp_path, name, [(Table("t", (Column("id", "string"), Column("c", type_))), [{"id": name, "c": value}])])
+            for name, type_, value in (
+                ("a", "array<struct<n:integer>>", [{"n": 1}, {"n": None}]),
+                ("b", "array<struct<n:integer,at:date,of:struct<x:decimal(5,2)>>>",
+                 [{"n": 2, "at": date(2024, 5, 1), "of": {"x": Decimal("1.50")}}]),
+                ("c", "array<struct<n:integer>>", None),
+            )
+        ]  # fmt: skip
+        objects = tuple(found for listing in some for found in listing.objects)
+        shop.apply(load(replace(some[0], tables=some[1].tables, objects=objects)))
+        stored = {name: value and json.loads(value) for name, value in rows_of(engine, "t", '"id", "c"')}
+        assert stored == {"a": [{"n": 1}, {}], "b": [{"n": 2, "at": "2024-05-01", "of": {"x": 1.5}}], "c": None}
+        assert sorted(tmp_path.rglob("*.json.parquet")) == []
 
     def test_zoned_times_are_kept_in_utc(self, shop: Warehouse, engine: Engine, tmp_path: Path) -> None:
         noon = datetime(2024, 5, 1, 12, tzinfo=UTC)

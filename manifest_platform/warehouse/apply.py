@@ -14,7 +14,7 @@ Two words of the parameters. `believed`: the id of the attempt that the manifest
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Generator, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Any, TypeVar
@@ -62,6 +62,7 @@ from manifest_platform.warehouse.errors import (
 from manifest_platform.warehouse.families import Families
 from manifest_platform.warehouse.gate import Gate
 from manifest_platform.warehouse.load import Full, Load
+from manifest_platform.warehouse.nested import flattened
 from manifest_platform.warehouse.reload import Reloads
 from manifest_platform.warehouse.retries import patiently, repeated
 from manifest_platform.warehouse.rules import (
@@ -241,7 +242,8 @@ class Warehouse:
             return self._apply_full(load, load.full)
         self._require_fence(load.feed, load.believed)
         self.prepare(load.feed)
-        return self._apply_with_known_columns(replacing(load, self._ledger))
+        with flattened(load.listing) as listing:
+            return self._apply_with_known_columns(replacing(replace(load, listing=listing), self._ledger))
 
     @repeated
     def apply_all(self, loads: Sequence[Load]) -> list[Applied]:
@@ -262,7 +264,9 @@ class Warehouse:
         self._require_fence(first.feed, first.believed)
         self.prepare(first.feed)
         try:
-            return self._attempt_all(loads)
+            with ExitStack() as stack:
+                flat = [replace(load, listing=stack.enter_context(flattened(load.listing))) for load in loads]
+                return self._attempt_all(flat)
         except CannotLoad:
             self._prepared.clear()
             self._forget()

@@ -37,6 +37,7 @@ from manifest_platform.merging.catalogs.catalog import (
 )
 from manifest_platform.merging.served import Served
 from manifest_platform.merging.state import ServedFile
+from manifest_platform.nested_types import rewritten
 
 if TYPE_CHECKING:
     from manifest_platform.merging.inventory import Inventory
@@ -279,6 +280,10 @@ class GlueCatalog(Catalog):
 
 def hive_type(logical: str) -> str:
     """The Hive type of a logical type. Hive's strings have no length limit that readers rely on."""
+    return rewritten(logical, _hive_scalar, "struct<{}>", "array<{}>", "{name}:{type}")
+
+
+def _hive_scalar(logical: str) -> str:
     return _HIVE_TYPES.get(logical) or ("string" if logical.startswith("string") else logical)
 
 

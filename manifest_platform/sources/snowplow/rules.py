@@ -12,8 +12,8 @@ Validation = Literal["full", "types", "off"]
 
 Names = Literal["underscored", "dotted"]
 """The word between the names of nested properties in a column's name: an underscore, or a dot."""
-Rows = Literal["tables", "events"]
-"""The layout of rows: a table for each model of entities, or one row an event with its entities as JSON."""
+Rows = Literal["tables", "events", "lake"]
+"""The layout of rows: a table for each model of entities, or one row an event with its entities as JSON, or as structs."""
 OtherProperties = Literal["leave_out", "keep"]
 """Properties that a schema allows and does not name: they are left out, or go to a column of JSON."""
 

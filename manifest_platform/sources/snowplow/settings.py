@@ -150,7 +150,7 @@ class SnowplowShredSettings(ValidatedSettings):
     rows: Rows = Field(
         "tables",
         description="the layout of rows. `tables`: a table for each model of entities. `events`: one row an event, with the"
-        " entities as JSON in columns such as `contexts_com_acme_user_1`",
+        " entities as JSON in columns such as `contexts_com_acme_user_1`. `lake`: the same columns as arrays of structs",
     )
     other_properties: OtherProperties = Field(
         "leave_out",

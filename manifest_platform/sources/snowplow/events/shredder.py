@@ -35,7 +35,8 @@ from manifest_platform.shred.lines import Piece, TooLong, chunks, newlines_befor
 from manifest_platform.shred.rows import BAD, BadRow, arrow_schema, as_text, bad_table, with_room
 from manifest_platform.sources.snowplow.events.atomic import EVENTS, SHORTEST_GOOD_LINE, Lines, cut, event_columns
 from manifest_platform.sources.snowplow.events.duplicates import NONE, Marked, Marks, PieceMarks
-from manifest_platform.sources.snowplow.events.entities import Budget, entity_tables
+from manifest_platform.sources.snowplow.events.entities import Budget, Entities, entity_tables
+from manifest_platform.sources.snowplow.events.lake import lake_events
 from manifest_platform.sources.snowplow.events.oldest import refuse_old_times
 from manifest_platform.sources.snowplow.events.published import published
 from manifest_platform.sources.snowplow.events.survey import Survey, survey
@@ -275,7 +276,7 @@ def shred_lines(
         if rules.oldest:
             refuse_old_times(lines, events, rules.oldest)
         found = list(entity_tables(lines, events, resolver, budget or Budget(resolver.limits.unknown_keys), rules))
-        wide = None if rules.rows == "tables" else wide_events(events, found, lines)
+        wide = _wide(events, found, lines, rules)
         keep = ~np.isin(lines.line, np.fromiter(lines.reasons, np.int64, len(lines.reasons)))
         tables = {}
         definitions = {}
@@ -301,6 +302,13 @@ def _duplicates(lines: Lines, marked: Marked | None) -> Duplicates:
     if marked is None:
         return NO_DUPLICATES
     return Duplicates(len(marked.left_out), len(marked.renamed - lines.reasons.keys()))
+
+
+def _wide(events: pa.Table, found: list[Entities], lines: Lines, rules: Rules) -> tuple[Table, pa.Table] | None:
+    """Returns the table of the layouts with one row an event; None for a table a model."""
+    if rules.rows == "tables":
+        return None
+    return lake_events(events, found) if rules.rows == "lake" else wide_events(events, found, lines)
 
 
 def _types(definition: Table, rows: pa.Table) -> dict[str, int]:
