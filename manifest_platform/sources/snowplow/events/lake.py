@@ -98,6 +98,9 @@ def _tree(definition: EntityTable, has_version: bool) -> _Node:
     known: dict[tuple[str, ...], _Node] = {(): root}
     for place, column in enumerate(definition.columns, len(HIERARCHY)):
         path = column.path
+        if not path:  # the properties that no version names
+            root.fields[_free(column.column.name, root)] = _Node(place=place, type=column.column.type)
+            continue
         for depth in range(1, len(path) + 1):
             if path[:depth] not in known:
                 above = known[path[: depth - 1]]

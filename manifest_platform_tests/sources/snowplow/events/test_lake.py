@@ -115,6 +115,14 @@ def test_names_that_are_alike_are_kept_apart_and_a_model_without_properties_has_
     assert found["unstruct_event_com_acme_empty_1"] == {"_schema_version": "1-0-0"}
 
 
+def test_properties_that_no_version_names_are_a_field_of_json(tmp_path):
+    publish(tmp_path, PAGE, {"type": "object", "properties": {"id": {"type": "string"}}})
+    rules = Rules(rows="lake", other_properties="keep")
+    line = enriched(contexts=contexts(entity(PAGE, {"id": "1", "more": [2]})))
+    [found] = entities(shred_lines(line + b"\n", Resolver([str(tmp_path)], rules=rules), "f", rules=rules))
+    assert found[PAGES] == [{"_schema_version": "1-0-0", "id": "1", "other_properties": '{"more":[2]}'}]
+
+
 def test_a_version_that_breaks_its_model_has_a_column_of_its_own(tmp_path):
     key = "iglu:com.acme/changing/jsonschema"
     for version, type_ in (("1-0-0", "integer"), ("1-0-1", "boolean")):
