@@ -14,7 +14,7 @@ from manifest_platform.sources.snowplow.schemas.columns import entity_columns
 
 PAGE = Path(__file__).parents[4] / "docs/reference/snowplow/schemas.md"
 ROW = re.compile(r"\| `(\{.*?\})` \| `([a-z0-9(),]+)` \| (.*) \| (.*) \|")
-ROWS = [ROW.fullmatch(line).groups() for line in PAGE.read_text().splitlines() if line.startswith("| `{")]
+ROWS = [match.groups() for line in PAGE.read_text().splitlines() if (match := ROW.fullmatch(line))]
 
 
 def values(cell: str) -> list[object]:
@@ -35,3 +35,7 @@ def test_a_row_of_the_table_is_true(schema: str, type_: str, fits: str, bad: str
 def test_the_table_has_every_kind_of_column():
     kinds = {type_.partition("(")[0] for _, type_, _, _ in ROWS}
     assert kinds == {"string", "timestamp", "date", "integer", "bigint", "decimal", "double", "boolean", "json"}
+
+
+def test_every_row_of_the_table_is_read():
+    assert len(ROWS) == sum(line.startswith("| `{") for line in PAGE.read_text().splitlines())
