@@ -36,6 +36,7 @@ from manifest_platform.manifest import (
 from manifest_platform.manifest.item import InvalidKey, check_key_text
 from manifest_platform.manifest.payloads import register_folder
 from manifest_platform.manifest.records import FIRST_TARGET, run_id_of
+from manifest_platform.manifest.stores import of_deployment, open_store
 from manifest_platform.manifest.takeover import Places, TakenOver
 from manifest_platform.pipeline.events import ItemFailed
 from manifest_platform.record_files import read_archived
@@ -171,7 +172,16 @@ class Pipeline:
     def repeats(self) -> Repeats | None:
         """The rule by which loads of the target leave out rows that earlier loads brought; None: all rows are loaded."""
         rule = self.source.repeats
-        return Repeats(rule) if rule else None
+        if rule is None or not rule.remembered:
+            return Repeats(rule) if rule else None
+        from manifest_platform.warehouse.seen import Seen
+
+        def opened() -> Store:
+            store = open_store(of_deployment(self.config.manifest.store, "seen"))
+            self._stack.callback(store.close)
+            return store
+
+        return Repeats(rule, Seen(f"{self.name}~{self.load.key}", rule, opened))
 
     @property
     def has_warehouse_at_hand(self) -> bool:

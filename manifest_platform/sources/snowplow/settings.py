@@ -223,16 +223,18 @@ class SnowplowShredSettings(ValidatedSettings):
 class SnowplowLoadSettings(LoadSettings):
     """Settings of loading a dataset of events."""
 
-    duplicates: Literal["off", "warehouse"] = Field(
+    duplicates: Literal["off", "seen", "warehouse"] = Field(
         "off",
         description="where events of earlier runs with the same id and fingerprint are looked for, so that a load leaves them"
-        " and their entities out. `warehouse`: in the table of events, within the load's transaction. `off`: nowhere",
+        " and their entities out. `warehouse`: in the table of events, within the load's transaction. `seen`: in a"
+        " store beside the manifest, which remembers what was loaded. `off`: nowhere",
     )
     duplicates_days: float | None = Field(
         None,
         gt=0,
         le=3660,
-        description="days of `collector_tstamp` before a run's first event in which its events are looked for; null: 14",
+        description="for `warehouse`, the days of `collector_tstamp` before a run's first event in which its events are looked"
+        " for, null: 14; for `seen`, the days that an event is remembered, null: 180",
     )
 
     @field_validator("duplicates", mode="before")
@@ -244,7 +246,7 @@ class SnowplowLoadSettings(LoadSettings):
     @property
     def days(self) -> float:
         """The days in which copies are looked for."""
-        return self.duplicates_days or 14
+        return self.duplicates_days or (180 if self.duplicates == "seen" else 14)
 
 
 class SnowplowSettings(DatasetSettings):
