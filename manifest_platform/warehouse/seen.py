@@ -146,11 +146,14 @@ class Seen:
         """Removes expired claims among about twice as many as were made, so that they do not become more and more."""
         for _ in range(-(-2 * made // _LOOKED_AT)):
             start = secrets.token_hex(16)
-            rows = self._store.query(self._partition(start[0]), start[0], after=start, limit=_LOOKED_AT)
-            over = [Delete(row.sort, row.version) for row in rows if self._is_over(row)]
+            partition, first_digit = self._partition(start[0]), start[0]
+            rows = self._store.query(partition, first_digit, after=start, limit=_LOOKED_AT)
+            if len(rows) < _LOOKED_AT:  # on from the beginning, so that each claim is looked at equally often
+                rows += self._store.query(partition, first_digit, limit=_LOOKED_AT - len(rows))
+            over = [Delete(row.sort, row.version) for row in {row.sort: row for row in rows}.values() if self._is_over(row)]
             for first in range(0, len(over), MAX_WRITES):
                 try:
-                    self._store.transact(self._partition(start[0]), over[first : first + MAX_WRITES], uuid.uuid4().hex)
+                    self._store.transact(partition, over[first : first + MAX_WRITES], uuid.uuid4().hex)
                 except ConditionFailed:
                     continue  # some were claimed again; a later load removes the others
 

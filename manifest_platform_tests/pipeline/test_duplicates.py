@@ -22,7 +22,7 @@ SENT_AGAIN = 5
 
 
 def landed(shop: Shop) -> None:
-    """Lands two runs. The second has events of the first, an event of its own twice, and another one under its id."""
+    """Lands two runs. The second has events of the first, an event of its own twice, and a different event under its id."""
     shop.write(0, 1)
     first, second = (next(shop.directory(number).glob("part-*")) for number in (0, 1))
     old, new = first.read_bytes().splitlines(), second.read_bytes().splitlines()
