@@ -167,7 +167,7 @@ def directory_of(path: Path, output: Path) -> Directory:
 def shredded(
     spark: SparkSession, paths: Sequence[Path], output: Path, schemas: Path, rules: Rules, batch: int
 ) -> list[Listing]:
-    """Shreds directories in jobs of so many."""
+    """Shreds directories in jobs of `batch` directories."""
     listings = []
     for start in range(0, len(paths), batch):
         some = [directory_of(path, output) for path in paths[start : start + batch]]

@@ -158,7 +158,7 @@ def _gather(lines: Lines, resolver: Resolver, budget: Budget) -> list[_Bucket]:
     doubts: dict[str, list[tuple[int, str]]] = {}  # schemas that a registry refused, and the entities that name them
     waiting: dict[str, list[tuple[int, str, Any]]] = {}  # schemas beyond the budget, and their entities
     wrappers: dict[str, set[str]] = {"contexts": set(), "self-describing": set()}
-    long = numbers.may_be_long(lines.data)
+    long = numbers.any_may_be_long(lines.data)
     cells = [(cell.name, cell.type, wrappers[cell.type], lines.cells(POSITION[cell.name])) for cell in _CELLS]
     for row in range(len(lines.line)):
         for name, type_, known_wrappers, values in cells:

@@ -15,12 +15,18 @@ import orjson
 _LONG = 19  # characters; a shorter number loses no digit, and floats of trackers have at most 17 digits
 _KINDS = bytes(48 if chr(byte) in "0123456789." else 58 if chr(byte) in ":,[" else 120 for byte in range(256))
 _BESIDE = b" -\t\r\n"
+_BESIDE_IN_LINES = b" -\r"  # tabs and newlines end a field there; without them the times of events would look like long numbers
 _NEEDLE = b":" + _LONG * b"0"
 
 
 def may_be_long(text: bytes) -> bool:
     """True if JSON text, or any bytes that contain it, may have a number that the fast parser would change."""
     return _NEEDLE in text.translate(_KINDS, _BESIDE) or (text[:1].isdigit() and len(text) >= _LONG)
+
+
+def any_may_be_long(lines: bytes) -> bool:
+    """True if JSON text in a field of tab-separated lines may have a number that the fast parser would change."""
+    return _NEEDLE in lines.translate(_KINDS, _BESIDE_IN_LINES)
 
 
 def loads(text: bytes) -> Any:

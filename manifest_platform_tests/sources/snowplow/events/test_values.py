@@ -176,6 +176,13 @@ def test_only_long_numbers_are_parsed_twice():
     )
 
 
+def test_the_times_of_an_event_are_no_long_numbers():
+    assert not numbers.any_may_be_long(
+        b"2021-10-14 13:54:45.811000001\t2021-10-14 13:54:40.027000001\t12345678901234567890\n" * 2
+    )
+    assert numbers.any_may_be_long(b'web\t{"a": -1234567890123456789}\t\n')
+
+
 # Generated schemas: a value that the schema allows is never lost or misplaced
 
 NAMES = st.sampled_from(["a", "b", "fooBar", "foo_bar", "rootId", "", "other_properties", "é", "x.y"])
