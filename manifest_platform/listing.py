@@ -21,6 +21,7 @@ BAD_TABLE = "bad"
 BAD_ROWS = "bad_rows"
 """The folder of an attempt with bad rows in the form that the source's own tools read."""
 LISTING_FILE = "listing.json"
+ABOUT_TABLE = ""
 LONGEST_DESCRIPTION = 300
 """Largest number of characters in the description of a column."""
 
@@ -54,7 +55,8 @@ class Table:
     identify a row. In an `append` table, the key (or all columns, without a key) identifies rows that two overlapping
     directories both contain. `load_time`: True to add the time of the load to each row, as `load_tstamp`. `family`: the
     source's own name for the rows, if the table name is derived from it; a table never holds rows of two families.
-    `descriptions`: the source's texts about columns, by name, as made by `description`; they are ignored by equality.
+    `descriptions`: the source's texts about columns, by name, as made by `description`; they are ignored by equality. That
+    under ABOUT_TABLE is about the table itself: people should know it.
     """
 
     name: str
@@ -188,6 +190,12 @@ class Listing:
     types: tuple[ShreddedType, ...] = ()
     duplicates: Duplicates = NO_DUPLICATES
     bad_rows: tuple[BadRowsFile, ...] = ()
+
+    @property
+    def remarks(self) -> list[str]:
+        """What people should know about tables, a line each."""
+        about = ((table.name, table.descriptions.get(ABOUT_TABLE)) for table in self.tables)
+        return [f"table {name}: {text}" for name, text in about if text]
 
     def rows(self, table: str) -> int:
         """Number of rows in the objects of a table."""

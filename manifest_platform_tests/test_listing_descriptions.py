@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
 import orjson
 
-from manifest_platform.listing import LISTING_FILE, LONGEST_DESCRIPTION, Column, Listing, Table, description
+from manifest_platform.cli.drain import event_document, progress
+from manifest_platform.listing import ABOUT_TABLE, LISTING_FILE, LONGEST_DESCRIPTION, Column, Listing, Table, description
+from manifest_platform.manifest import ItemKey
 from manifest_platform.orchestration.translator import table_metadata
+from manifest_platform.pipeline.events import Shredded
 from manifest_platform.shred.batch import Written
 from manifest_platform.sources.snowplow.schemas.columns import entity_columns
+from manifest_platform.sources.snowplow.source import SnowplowEnriched
 
 CLICK = Table("click", (Column("id", "string"), Column("target_url", "string")), descriptions={"target_url": "Where it led."})
 
@@ -64,3 +68,13 @@ def test_tasks_that_met_different_versions_keep_what_each_says() -> None:
 def test_dagster_shows_them_in_the_column_schema() -> None:
     [_, schema] = table_metadata("shop", CLICK).values()
     assert [(one.name, one.description) for one in schema.value.columns] == [("id", None), ("target_url", "Where it led.")]  # ty: ignore
+
+
+def test_what_people_should_know_about_a_table_is_told_where_it_is_shredded():
+    table = Table("orders_recovered", (Column("id", "string"),), descriptions={ABOUT_TABLE: "breaks its model"})
+    listing = Listing("item", "attempt", 1, 1, 0, (table,), ())
+    event = Shredded(ItemKey("enriched", "1", "s3://shop/run=1"), listing, 10, 1.0, 1, 3)
+    said = "table orders_recovered: breaks its model"
+    assert said in progress(event, SnowplowEnriched.words)
+    assert event_document(event)["remarks"] == [said]
+    assert "remarks" not in event_document(replace(event, listing=replace(listing, tables=())))

@@ -151,6 +151,7 @@ def event_document(event: Event) -> dict[str, Any]:
         listing = event.listing
         counts: dict[str, Any] = {"lines": listing.lines, "good": listing.good, "bad": listing.bad, "bytes": listing.bytes}
         counts |= {"duplicates": asdict(listing.duplicates)} if listing.duplicates else {}
+        counts |= {"remarks": listing.remarks} if listing.remarks else {}
         return {"event": "shredded", "item": event.key.name, **counts, "seconds": event.seconds, "batch": event.batch}
     if isinstance(event, ItemFailed):
         failure = {"kind": event.failure.kind, "message": event.failure.message}
@@ -178,7 +179,8 @@ def progress(event: Event, words: Words, several: bool = False) -> str:
         listing = event.listing
         counts = f"{listing.good:>7,} {words.rows}  {listing.bad:>5,} bad  {size_of(listing.bytes):>9}"
         counts += clause_of(asdict(listing.duplicates))
-        return f"· {event.key.name}  shredded  {counts}"
+        remarks = [wrapped(line, "    ! ", "      ") for line in listing.remarks]
+        return "\n".join((f"· {event.key.name}  shredded  {counts}", *remarks))
     if isinstance(event, ItemFailed):
         text = f"{event.key.name}  {event.application} failed ({event.failure.kind}): {event.failure.message}"
         return wrapped(text, "✗ ", "    ")

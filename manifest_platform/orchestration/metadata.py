@@ -36,6 +36,7 @@ def shredded_event(names: Names, event: Shredded) -> dg.AssetMaterialization:
         "good": listing.good,
         "bad": listing.bad,
         **_duplicates(asdict(listing.duplicates)),
+        **({"remarks": "\n".join(listing.remarks)} if listing.remarks else {}),
         "bytes_read": event.bytes_in,
         "bytes_written": listing.bytes,
         "objects": len(listing.objects),

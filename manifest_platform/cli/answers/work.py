@@ -51,7 +51,10 @@ class ShredStarted(TypedDict):
 
 
 class Shredded(TypedDict):
-    """An item was shredded. `batch`: the number of items in its Spark job; `seconds`: the duration of that job."""
+    """An item was shredded. `batch`: the number of items in its Spark job; `seconds`: the duration of that job.
+
+    `remarks`: what people should know about its tables, if there is anything.
+    """
 
     event: Literal["shredded"]
     item: str
@@ -61,6 +64,7 @@ class Shredded(TypedDict):
     bytes: int
     seconds: float
     batch: int
+    remarks: NotRequired[list[str]]
 
 
 class Loaded(TypedDict):

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from manifest_platform.listing import Table
+from manifest_platform.listing import ABOUT_TABLE, Table, description
 from manifest_platform.shred.batch import SchemaError
 from manifest_platform.sources.snowplow.rules import Rules
 from manifest_platform.sources.snowplow.schemas.columns import HIERARCHY, EntityColumn, EntityTable, model_of
@@ -56,5 +56,7 @@ def recovery_name(name: str, version: str, columns: Sequence[EntityColumn]) -> s
 
 def _table(key: SchemaKey, name: str, columns: Sequence[EntityColumn], reason: str = "") -> EntityTable:
     said = {one.column.name: one.description for one in columns if one.description}
+    if reason:
+        said[ABOUT_TABLE] = description(reason)
     table = Table(name, (*HIERARCHY, *(one.column for one in columns)), load_time=True, family=key.family, descriptions=said)
     return EntityTable(table, tuple(columns), reason)

@@ -3,6 +3,7 @@ from pathlib import Path
 
 import pytest
 
+from manifest_platform.listing import Listing
 from manifest_platform.shred.batch import SchemaError
 from manifest_platform.sources.snowplow.schemas.keys import SchemaKey
 from manifest_platform.sources.snowplow.schemas.registry import FolderRegistry
@@ -125,6 +126,8 @@ def test_a_version_that_contradicts_the_others_has_a_table_of_its_own(tmp_path: 
     assert [(one.column.name, one.column.type) for one in broken.columns] == [("a", "string"), ("b", "string")]
     assert broken.table.family == first.table.family
     assert "column a is bigint in 1-0-0 but string in 1-0-1" in broken.recovered
+    listing = Listing("item", "attempt", 0, 0, 0, (first.table, broken.table), ())
+    assert listing.remarks == [f"table {broken.table.name}: {broken.recovered}"]
     # the name follows from the schemas alone, whichever version is asked for first
     assert Resolver([str(tmp_path)]).table(key("1-0-1")) == broken
 
