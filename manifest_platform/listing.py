@@ -193,7 +193,7 @@ class Listing:
 
     @property
     def remarks(self) -> list[str]:
-        """What people should know about tables, a line each."""
+        """Remarks about tables that people should know, a line each."""
         about = ((table.name, table.descriptions.get(ABOUT_TABLE)) for table in self.tables)
         return [f"table {name}: {text}" for name, text in about if text]
 
