@@ -84,3 +84,21 @@ def test_events_has_the_published_columns_in_their_order():
     ours = [*(column.name for column in EVENTS.columns), LOAD_TIME.name]
     assert ours == [column.name for column in published.events("redshift")]
     assert set(ours[:-1]) == {column.name for column in published.events("snowflake")}
+
+
+def test_events_has_the_published_types():
+    published_types = {column.name: column.type for column in published.events("redshift")}
+    for column in EVENTS.columns:
+        assert redshift_form(column.type) == plain(published_types[column.name]), column.name
+
+
+def redshift_form(type_: str) -> str:
+    """Returns a column's type as Redshift's DDL has it."""
+    simple = {"integer": "INT", "double": "DOUBLE PRECISION", "string": "VARCHAR", "decimal": "DEC"}
+    kind, bracket, size = type_.partition("(")
+    return f"{simple.get(kind, kind.upper())}{bracket}{size}"
+
+
+def plain(type_: str) -> str:
+    """Returns a published type with CHAR as VARCHAR: it differs in padding alone."""
+    return f"VAR{type_}" if type_.startswith("CHAR(") else type_
