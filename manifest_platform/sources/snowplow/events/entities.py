@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import operator
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from decimal import Decimal
 from typing import Any
@@ -26,7 +26,7 @@ from manifest_platform.shred.batch import SchemaError, TwoFamilies
 from manifest_platform.shred.rows import LONGEST_QUOTE, Reason
 from manifest_platform.sources.snowplow.events import numbers
 from manifest_platform.sources.snowplow.events.atomic import FIELDS, POSITION, Lines
-from manifest_platform.sources.snowplow.events.validation import Breach, entity_schema
+from manifest_platform.sources.snowplow.events.validation import Breach, EntitySchema, entity_schema
 from manifest_platform.sources.snowplow.events.values import fit, has_nul, json_text, remainder
 from manifest_platform.sources.snowplow.rules import Rules
 from manifest_platform.sources.snowplow.schemas.columns import HIERARCHY, EntityTable
@@ -73,6 +73,7 @@ class _Bucket:
     versions: list[str] = field(default_factory=list)
     data: list[Any] = field(default_factory=list)
     cells: list[str] = field(default_factory=list)
+    doubtful: list[tuple[int, EntitySchema]] = field(default_factory=list)  # places that may break their schema
 
     def add(self, row: int, version: str, data: Any, cell: str) -> None:
         """Adds an entity of a row, from a cell."""
@@ -88,10 +89,16 @@ class _Bucket:
     def sort(self) -> None:
         """Sorts the entities by their rows."""
         order = sorted(range(len(self.rows)), key=self.rows.__getitem__)
+        places = {old: new for new, old in enumerate(order)}
+        self.doubtful = sorted(((places[place], schema) for place, schema in self.doubtful), key=operator.itemgetter(0))
         self.rows = [self.rows[place] for place in order]
         self.versions = [self.versions[place] for place in order]
         self.data = [self.data[place] for place in order]
         self.cells = [self.cells[place] for place in order]
+
+
+_Known = tuple[_Bucket, str, EntitySchema | None]
+"""The bucket of a schema, its version, and the check of its entities."""
 
 
 class Budget:
@@ -143,18 +150,17 @@ def entity_tables(lines: Lines, events: pa.Table, resolver: Resolver, budget: Bu
     RegistryRefused.
     """
     nul = _ESCAPE_OF_NUL.search(lines.data) is not None  # half the time of `in`
-    for bucket in _gather(lines, resolver, budget):
-        if rules.validate == "full":
-            _validate(bucket, lines, resolver)
+    for bucket in _gather(lines, resolver, budget, rules):
+        _report_breaches(bucket, lines)
         columns = _hierarchy(bucket, events) + _typed(bucket, lines, nul, rules)
         names = [column.name for column in bucket.table.table.columns]
         table = pa.Table.from_arrays(columns, names=names)
         yield Entities(bucket.table, table, np.array(bucket.rows, np.int64), bucket.data, bucket.cells)
 
 
-def _gather(lines: Lines, resolver: Resolver, budget: Budget) -> list[_Bucket]:
+def _gather(lines: Lines, resolver: Resolver, budget: Budget, rules: Rules) -> list[_Bucket]:
     buckets: dict[str, _Bucket] = {}
-    by_schema: dict[str, tuple[_Bucket, str] | Reason] = {}
+    by_schema: dict[str, _Known | Reason] = {}
     doubts: dict[str, list[tuple[int, str]]] = {}  # schemas that a registry refused, and the entities that name them
     waiting: dict[str, list[tuple[int, str, Any]]] = {}  # schemas beyond the budget, and their entities
     wrappers: dict[str, set[str]] = {"contexts": set(), "self-describing": set()}
@@ -198,13 +204,20 @@ def _gather(lines: Lines, resolver: Resolver, budget: Budget) -> list[_Bucket]:
                         waiting.setdefault(schema, []).append((row, name, data))
                         continue
                     try:
-                        found = by_schema[schema] = _find(schema, resolver, buckets)
+                        found = by_schema[schema] = _find(schema, resolver, buckets, rules)
                     except RegistryRefused:
                         doubts[schema] = []
                     if costs:
                         budget.note(schema, isinstance(found, tuple))
                 if isinstance(found, tuple):
-                    bucket, version = found
+                    bucket, version, check = found
+                    if check is not None:  # at once, as long as the data is in the processor's cache
+                        try:
+                            valid = check.is_surely_valid(data)
+                        except ValueError:
+                            valid = False
+                        if not valid:
+                            bucket.doubtful.append((len(bucket.rows), check))
                     bucket.rows.append(row)
                     bucket.versions.append(version)
                     bucket.data.append(data)
@@ -216,7 +229,7 @@ def _gather(lines: Lines, resolver: Resolver, budget: Budget) -> list[_Bucket]:
                     if lines.is_done(row):
                         break
     if waiting:
-        _ask_for_the_most_named(waiting, doubts, lines, resolver, budget, buckets)
+        _ask_for_the_most_named(waiting, doubts, lines, resolver, budget, buckets, rules)
     for schema, places in doubts.items():
         _end_doubt(schema, places, lines, resolver)
     return list(buckets.values())
@@ -229,12 +242,13 @@ def _ask_for_the_most_named(
     resolver: Resolver,
     budget: Budget,
     buckets: dict[str, _Bucket],
+    rules: Rules,
 ) -> None:
     """Looks up the schemas beyond the budget that most lines name; gives every entity of the others a reason."""
     left = budget.RESERVED
     named = {schema: len({row for row, _, _ in entities}) for schema, entities in waiting.items()}
     for schema in sorted(waiting, key=named.__getitem__, reverse=True):
-        found: tuple[_Bucket, str] | Reason = {
+        found: _Known | Reason = {
             "type": "unknown_schema",
             "schema": schema[:LONGEST_QUOTE],
             "message": f"was not looked up: more than {budget.most} other schemas that no registry has came before it;"
@@ -242,7 +256,7 @@ def _ask_for_the_most_named(
         }
         if left:
             try:
-                found = _find(schema, resolver, buckets)
+                found = _find(schema, resolver, buckets, rules)
             except RegistryRefused:
                 doubts[schema] = [(row, name) for row, name, _ in waiting[schema]]
             if not isinstance(found, tuple):
@@ -253,7 +267,10 @@ def _ask_for_the_most_named(
                 continue
         for row, name, data in waiting[schema]:
             if isinstance(found, tuple):
-                found[0].add(row, found[1], data, name)
+                bucket, version, check = found
+                if check is not None:
+                    bucket.doubtful.append((len(bucket.rows), check))
+                bucket.add(row, version, data, name)
             else:
                 lines.add(row, {**found, "field": name})
     for bucket in buckets.values():
@@ -266,17 +283,18 @@ def _end_doubt(schema: str, places: list[tuple[int, str]], lines: Lines, resolve
     If the registry has given another schema in the meantime, its refusal means that it lacks this schema. Raises
     RegistryRefused if it still refuses.
     """
-    found = _find(schema, resolver, {})
+    found = _find(schema, resolver, {}, Rules(validate="off"))
     if isinstance(found, tuple):
         raise RegistryUnavailable(f"a registry first refused {schema} and then returned it; retry")
     for row, name in places:
         lines.add(row, {**found, "field": name})
 
 
-def _find(schema: Any, resolver: Resolver, buckets: dict[str, _Bucket]) -> tuple[_Bucket, str] | Reason:
+def _find(schema: Any, resolver: Resolver, buckets: dict[str, _Bucket], rules: Rules) -> _Known | Reason:
     try:
         key = SchemaKey.parse(schema)
         table = resolver.table(key)
+        check = entity_schema(resolver.schema(key), str(key)) if rules.validate == "full" else None
     except UnknownSchema as error:
         return {"type": "unknown_schema", "schema": schema, "message": str(error)}
     except SchemaError as error:
@@ -290,7 +308,7 @@ def _find(schema: Any, resolver: Resolver, buckets: dict[str, _Bucket]) -> tuple
     if bucket.key.family != key.family:
         raise TwoFamilies(table.table.name, bucket.key.family, key.family)
     bucket.table = table  # a version that the registry's list lacks may have added columns
-    return bucket, key.version
+    return bucket, key.version, check
 
 
 def _hierarchy(bucket: _Bucket, events: pa.Table) -> list[pa.Array]:
@@ -316,26 +334,13 @@ def _hierarchy(bucket: _Bucket, events: pa.Table) -> list[pa.Array]:
     ]
 
 
-def _validate(bucket: _Bucket, lines: Lines, resolver: Resolver) -> None:
+def _report_breaches(bucket: _Bucket, lines: Lines) -> None:
     """Gives the lines of entities that break their schemas a reason for each breach. Those entities lose their data here."""
-    versions = set(bucket.versions)
-    for version in sorted(versions):
-        places: Sequence[int] = range(len(bucket.versions))
-        if len(versions) > 1:
-            places = [place for place in places if bucket.versions[place] == version]
-        key = bucket.schema(version)
-        try:
-            schema = entity_schema(resolver.schema(SchemaKey.parse(key)), key)
-        except SchemaError as error:
-            for place in places:
-                lines.add(bucket.rows[place], {"type": "entity", "schema": key, "message": str(error)})
-                bucket.data[place] = {}
-            continue
-        broken = schema.broken(bucket.data if len(versions) == 1 else [bucket.data[place] for place in places])
-        for number, breaches in broken.items():
-            place = places[number]
-            for breach in breaches:
-                lines.add(bucket.rows[place], _of_breach(key, breach))
+    for place, schema in bucket.doubtful:
+        breaches = list(schema.breaches(bucket.data[place]))
+        for breach in breaches:
+            lines.add(bucket.rows[place], _of_breach(bucket.schema(bucket.versions[place]), breach))
+        if breaches:
             bucket.data[place] = {}
 
 

@@ -11,7 +11,7 @@ written as 1.0, and `format` is left to the column of the value.
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -49,16 +49,8 @@ class EntitySchema:
         """`key`: the schema's key, for messages. Raises SchemaError if the schema cannot be used."""
         self._validator = _validator(schema, key)
 
-    def broken(self, entities: Sequence[Any]) -> dict[int, list[Breach]]:
-        """Returns the breaches of each entity that has any, by its index."""
-        try:
-            verdicts = list(map(self._validator.is_valid, entities))
-        except ValueError:  # one of them is nested too deeply
-            verdicts = [False] * len(entities)
-        if all(verdicts):
-            return {}
-        found = {place: list(self.breaches(entities[place])) for place, valid in enumerate(verdicts) if not valid}
-        return {place: breaches for place, breaches in found.items() if breaches}
+        self.is_surely_valid = self._validator.is_valid
+        """True if an entity is valid; if not, `breaches` has the verdict. Raises ValueError if it is nested too deeply."""
 
     def breaches(self, entity: Any) -> Iterator[Breach]:
         """Yields the places where an entity breaks the schema."""

