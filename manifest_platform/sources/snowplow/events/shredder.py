@@ -186,10 +186,16 @@ def shred_piece(
 
 
 def _moved(bad: pa.Table, **by: int) -> pa.Table:
-    """Returns bad rows with numbers added to columns, because a chunk does not know what comes before it in its file."""
+    """Returns bad rows with numbers added to columns, because a chunk does not know what comes before it in its file.
+
+    A number that is unknown stays null.
+    """
+    from pyarrow.compute import call_function
+
     for name, more in by.items():
         place = bad.schema.get_field_index(name)
-        bad = bad.set_column(place, bad.schema.field(place), pa.array(bad[name].to_numpy() + more)) if more else bad
+        moved = call_function("add", [bad[name], pa.scalar(more, pa.int64())])
+        bad = bad.set_column(place, bad.schema.field(place), moved)
     return bad
 
 

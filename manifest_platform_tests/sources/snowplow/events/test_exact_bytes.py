@@ -10,9 +10,9 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from manifest_platform.shred.limits import KEPT_OF_LINE, InputLimits
-from manifest_platform.shred.lines import plan
-from manifest_platform.shred.rows import kept_bytes
-from manifest_platform.sources.snowplow.events.shredder import shred_lines, shred_piece
+from manifest_platform.shred.lines import Piece, plan
+from manifest_platform.shred.rows import BadRow, bad_table, kept_bytes
+from manifest_platform.sources.snowplow.events.shredder import ShreddedEvents, shred_lines, shred_piece
 from manifest_platform.sources.snowplow.schemas.resolver import Resolver
 from manifest_platform_tests.sources.snowplow.given import enriched
 
@@ -73,6 +73,21 @@ def test_the_beginning_of_a_line_that_is_too_long_is_kept_and_the_place_of_all_o
     assert (row["byte_offset"], row["byte_length"]) == (len(enriched()) + 1, len(line))
     assert base64.b64decode(row["raw_base64"]) == line[:KEPT_OF_LINE]
     assert kept_bytes(row) is None
+
+
+def test_rows_of_shredders_that_know_no_places_stay_without_them(tmp_path: Path) -> None:
+    """They are in any chunk of a file. Before, a null became NaN in the second chunk, and the row was refused."""
+    (tmp_path / "f").write_bytes(b"a\n" * 100)
+    piece = Piece((tmp_path / "f").as_uri(), 200, 0, 200)
+
+    def shred(data: bytes, file: str, first_line: int) -> ShreddedEvents:
+        count = data.count(b"\n")
+        rows = [BadRow(first_line + number, [{"type": "x", "message": "y"}], "a") for number in range(count)]
+        return ShreddedEvents({}, {}, bad_table(file, rows), count, 0)
+
+    found = [row for _, part in shred_piece(piece, shred, InputLimits(), 64) for row in part.bad.to_pylist()]
+    assert [row["line"] for row in found] == list(range(1, 101))
+    assert {row["byte_offset"] for row in found} == {None}
 
 
 @pytest.mark.parametrize(("raw", "kept"), [("bad é", "bad é".encode()), ("bad \ufffd", None)])
