@@ -6,6 +6,9 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Literal
 
+from manifest_platform.sources.snowplow.criteria import Form
+from manifest_platform.sources.snowplow.private import Private
+
 Validation = Literal["full", "types", "off"]
 """The check of entities: against their JSON Schemas, only against the types of their columns, or not at all."""
 
@@ -39,7 +42,8 @@ class Rules:
     `validate`: `full`, entities must be valid by their JSON Schemas; `types`, their values must fit the columns; `off`, a value
     that does not fit its column is left out. `names`: how columns of nested properties are named. `rows`: the layout.
     `duplicates`: the kinds of duplicates that are looked for within each directory. `oldest`: the earliest time that an event
-    may have. `other_properties`: what becomes of those that a schema does not name.
+    may have. `other_properties`: what becomes of those that a schema does not name. `entities`: by patterns of schemas, the
+    form of their rows. `private`: the columns that are dropped or hashed.
     """
 
     validate: Validation = "full"
@@ -48,3 +52,5 @@ class Rules:
     duplicates: Kinds = NO_KINDS
     oldest: datetime | None = None
     other_properties: OtherProperties = "leave_out"
+    entities: tuple[tuple[str, Form], ...] = ()
+    private: Private | None = None

@@ -13,6 +13,8 @@ from manifest_platform.settings import ReadableLocation, Settings
 from manifest_platform.shred.limits import InputLimits
 from manifest_platform.sources.layouts import Template
 from manifest_platform.sources.settings import DatasetSettings, LandingSettings, LimitSettings, LoadSettings, ShredSettings
+from manifest_platform.sources.snowplow.criteria import EntitySettings
+from manifest_platform.sources.snowplow.private import Private, PrivateSettings
 from manifest_platform.sources.snowplow.rules import Kinds, Names, OtherProperties, Rows, Rules, Validation
 from manifest_platform.sources.snowplow.schemas.settings import (
     OVERHEARD,
@@ -163,6 +165,13 @@ class SnowplowShredSettings(ValidatedSettings):
         " before it is bad. By default, no time is too old, as in Snowplow's loader",
     )
     duplicates: DuplicateSettings = Field(DuplicateSettings(), description="which duplicates within a run are treated")
+    entities: list[EntitySettings] = Field(
+        [],
+        description="what becomes of entities by their schemas; the first match counts",
+    )
+    private: PrivateSettings = Field(
+        PrivateSettings(), description="columns whose values are dropped or hashed before anything is written"
+    )
     registries: list[RegistrySettings] = Field([], description="special settings of registries that `schemas` names")
     limits: SnowplowLimitSettings = Field(SnowplowLimitSettings(), description="limits of a landed run")
     registry_limits: RegistryLimits = Field(
@@ -182,6 +191,8 @@ class SnowplowShredSettings(ValidatedSettings):
             duplicates=duplicates,
             oldest=self.oldest,
             other_properties=self.other_properties,
+            entities=tuple((one.schemas, one.form) for one in self.entities),
+            private=Private.of(self.private) if self.private.columns else None,
         )
 
     @field_validator("schemas")

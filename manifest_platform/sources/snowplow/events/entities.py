@@ -48,6 +48,8 @@ _SHOULD_BE = {
 }
 _ESCAPE_OF_NUL = re.compile(rb"\\u0000")
 
+_SKIPPED: Reason = {}
+"""The verdict on a schema whose entities become no rows."""
 _NULL = type(None)
 _PYTHON_TYPES: dict[str, frozenset[type]] = {
     "boolean": frozenset((bool, _NULL)),
@@ -208,7 +210,7 @@ def _gather(lines: Lines, resolver: Resolver, budget: Budget, rules: Rules) -> l
                     except RegistryRefused:
                         doubts[schema] = []
                     if costs:
-                        budget.note(schema, isinstance(found, tuple))
+                        budget.note(schema, isinstance(found, tuple) or found is _SKIPPED)
                 if isinstance(found, tuple):
                     bucket, version, check = found
                     if check is not None:  # at once, as long as the data is in the processor's cache
@@ -224,6 +226,8 @@ def _gather(lines: Lines, resolver: Resolver, budget: Budget, rules: Rules) -> l
                     bucket.cells.append(name)
                 elif found is None:
                     doubts[schema].append((row, name))
+                elif found is _SKIPPED:
+                    continue
                 else:
                     lines.add(row, {**found, "field": name})
                     if lines.is_done(row):
@@ -259,6 +263,8 @@ def _ask_for_the_most_named(
                 found = _find(schema, resolver, buckets, rules)
             except RegistryRefused:
                 doubts[schema] = [(row, name) for row, name, _ in waiting[schema]]
+            if found is _SKIPPED:
+                continue
             if not isinstance(found, tuple):
                 left -= 1
             else:
@@ -293,6 +299,8 @@ def _end_doubt(schema: str, places: list[tuple[int, str]], lines: Lines, resolve
 def _find(schema: Any, resolver: Resolver, buckets: dict[str, _Bucket], rules: Rules) -> _Known | Reason:
     try:
         key = SchemaKey.parse(schema)
+        if resolver.skips(key):
+            return _SKIPPED
         table = resolver.table(key)
         check = entity_schema(resolver.schema(key), str(key)) if rules.validate == "full" else None
     except UnknownSchema as error:
@@ -356,12 +364,13 @@ def _typed(bucket: _Bucket, lines: Lines, nul: bool, rules: Rules) -> list[pa.Ar
         found = {"path": ".".join(path), "value": _quote(value), "message": message}
         lines.add(bucket.rows[place], {"type": "entity", "schema": bucket.schema(bucket.versions[place]), **found})
 
+    entities = [{"data": data} for data in bucket.data] if bucket.table.whole else bucket.data
     objects: dict[tuple[str, ...], list[dict[str, Any]]] = {}
     unnamed: list[tuple[int, tuple[str, ...], Any]] = []  # what a version does not name, and does not fit what others name
 
     def objects_at(path: tuple[str, ...]) -> list[dict[str, Any]]:
         if path not in objects:
-            values = _values(objects_at(path[:-1]), path[-1]) if path else bucket.data
+            values = _values(objects_at(path[:-1]), path[-1]) if path else entities
             if set(map(type, values)) != {dict}:
                 for place, value in enumerate(values):
                     if type(value) not in _OBJECTS or (value is None and not path):

@@ -145,7 +145,9 @@ def shred_pieces(
         return shred_lines(data, resolver, file, first_line, budget, rules, marked)
 
     for number, piece in enumerate(task.part):
-        for size, shredded in shred_piece(piece, shred, options.limits, marks=marks.of(number)):
+        for size, shredded in shred_piece(
+            piece, shred, options.limits, marks=marks.of(number), withhold=bool(rules and rules.private)
+        ):
             for name, table in shredded.tables.items():
                 writer.add(shredded.definitions[name], table, shredded.types[name])
             writer.repeated(shredded.duplicates)
@@ -161,17 +163,20 @@ def shred_piece(
     limits: InputLimits,
     chunk: int = CHUNK,
     marks: PieceMarks | None = None,
+    withhold: bool = False,
 ) -> Iterator[tuple[int, ShreddedEvents]]:
     """Yields (bytes, shredded events) of each chunk of a piece. Bad rows have their line numbers in the whole file.
 
     `shred`: the function that shreds whole lines, given their bytes, the file's URI and the number of the first line, and the
-    marked lines among them, if there are any. `marks`: the lines of the piece that are duplicates.
+    marked lines among them, if there are any. `marks`: the lines of the piece that are duplicates. `withhold`: True to
+    keep nothing of lines that are too long, because they may hold private values.
     """
     lines = 0
     start = before = None
     for offset, data in chunks(piece, chunk, limits):
         start = offset if start is None else start
         if isinstance(data, TooLong):
+            data = replace(data, head=b"") if withhold else data
             size, shredded = data.bytes, _too_long(data, piece.uri, offset, lines + 1, limits)
         else:
             marked = marks.within(data, offset, piece.uri.removeprefix(piece.root)) if marks else None
@@ -275,9 +280,14 @@ def shred_lines(
     rules = rules or Rules()
     resolver.warm(data)
     with _without_garbage_collection():
-        lines = cut(marked.data) if marked else cut(data)
+        text = marked.data if marked else data
+        hidden = rules.private.hide(text) if rules.private else text
+        lines = cut(hidden)
         if marked:
             marked.mend(lines)
+        source = lines.source if not rules.private else marked.source if marked else data
+        if rules.private:
+            lines.source = hidden
         events = event_columns(lines)
         if rules.oldest:
             refuse_old_times(lines, events, rules.oldest)
@@ -299,7 +309,7 @@ def shred_lines(
             types[EVENTS_TABLE] |= entity_types(found, keep)
     good = tables[EVENTS_TABLE].num_rows if EVENTS_TABLE in tables else 0
     return ShreddedEvents(
-        tables, definitions, _bad(lines, file, first_line), lines.count, good, types, _duplicates(lines, marked)
+        tables, definitions, _bad(lines, file, first_line, source), lines.count, good, types, _duplicates(lines, marked)
     )
 
 
@@ -326,14 +336,19 @@ def _types(definition: Table, rows: pa.Table) -> dict[str, int]:
     return {f"{schema}/{one['values']}": one["counts"] for one in counts.to_pylist()}
 
 
-def _bad(lines: Lines, file: str, first_line: int) -> pa.Table:
+def _bad(lines: Lines, file: str, first_line: int, source: bytes) -> pa.Table:
+    """Returns the bad rows. `source`: the lines as the file has them, which differ where private columns are hidden."""
     if not lines.reasons:
         return bad_table(file, ())
-    exact = lines.exact()
-    return bad_table(
-        file,
-        (BadRow.of_bytes(first_line + number, reasons, *exact[number]) for number, reasons in sorted(lines.reasons.items())),
+    shown = lines.exact()
+    lines.source = source
+    placed = lines.exact()
+    rows = (
+        BadRow(first_line + number, reasons, as_text(data), data, placed[number][1], len(placed[number][0]))
+        for number, reasons in sorted(lines.reasons.items())
+        for data in (shown[number][0],)
     )
+    return bad_table(file, rows)
 
 
 @contextlib.contextmanager

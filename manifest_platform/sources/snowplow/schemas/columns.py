@@ -64,12 +64,14 @@ class EntityColumn:
 class EntityTable:
     """The table of a model: the hierarchy columns, then the columns of its schemas.
 
-    `recovered`: for the table of a single version that breaks its model, the reason.
+    `recovered`: for the table of a single version that breaks its model, the reason. `whole`: True if the only column holds the
+    entity's JSON.
     """
 
     table: Table
     columns: tuple[EntityColumn, ...]
     recovered: str = ""
+    whole: bool = False
 
     @functools.cached_property
     def names(self) -> dict[str, Any]:

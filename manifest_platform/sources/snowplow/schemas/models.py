@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from manifest_platform.listing import ABOUT_TABLE, Table, description
+from manifest_platform.listing import ABOUT_TABLE, Column, Table, description
 from manifest_platform.shred.batch import SchemaError
 from manifest_platform.sources.snowplow.rules import Rules
 from manifest_platform.sources.snowplow.schemas.columns import HIERARCHY, EntityColumn, EntityTable, model_of
@@ -60,3 +60,10 @@ def _table(key: SchemaKey, name: str, columns: Sequence[EntityColumn], reason: s
         said[ABOUT_TABLE] = description(reason)
     table = Table(name, (*HIERARCHY, *(one.column for one in columns)), load_time=True, family=key.family, descriptions=said)
     return EntityTable(table, tuple(columns), reason)
+
+
+def whole_table(key: SchemaKey, name: str) -> ModelTables:
+    """Returns the table of a model whose entities stay whole: the hierarchy columns, and `data` with the entity's JSON."""
+    column = Column("data", "json")
+    table = Table(name, (*HIERARCHY, column), load_time=True, family=key.family)
+    return ModelTables(EntityTable(table, (EntityColumn(("data",), column),), whole=True))

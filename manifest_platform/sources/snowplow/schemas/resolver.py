@@ -11,12 +11,13 @@ from typing import Any
 import orjson
 
 from manifest_platform.shred.batch import SchemaError
+from manifest_platform.sources.snowplow.criteria import form_of
 from manifest_platform.sources.snowplow.rules import Rules
 from manifest_platform.sources.snowplow.schemas.built_in import BUILT_IN
 from manifest_platform.sources.snowplow.schemas.columns import EntityTable
 from manifest_platform.sources.snowplow.schemas.contract import Registry
 from manifest_platform.sources.snowplow.schemas.keys import SchemaKey, is_key
-from manifest_platform.sources.snowplow.schemas.models import ModelTables, model_tables
+from manifest_platform.sources.snowplow.schemas.models import ModelTables, model_tables, whole_table
 from manifest_platform.sources.snowplow.schemas.registry import Place
 from manifest_platform.sources.snowplow.schemas.settings import RegistryLimits
 
@@ -55,6 +56,7 @@ class Resolver:
         places = sorted((one if isinstance(one, Place) else Place(one) for one in registries), key=lambda one: one.priority)
         self._places = places
         self.limits = limits or RegistryLimits()
+        self._declared: set[tuple[str, tuple[str, ...]]] = set()
         self._bytes = 0
         self._is_warm = False
         self._warmed_bytes = 0
@@ -172,8 +174,16 @@ class Resolver:
         """Returns the name of the table of the key's model."""
         return self._tables.get(key.family, key.table_name)
 
+    def skips(self, key: SchemaKey) -> bool:
+        """True if entities of a schema become no rows, by the rules."""
+        return form_of(str(key), self._rules.entities) == "skip"
+
     def _model(self, key: SchemaKey, versions: Sequence[SchemaKey]) -> ModelTables:
         schemas = [(version.version, found) for version in versions if (found := self._usable(version)) is not None]
+        if self._rules.private:
+            self._rules.private.check(key.family, self._declared)
+        if form_of(str(key), self._rules.entities) == "json":
+            return whole_table(key, self.table_name(key))
         return model_tables(key, self.table_name(key), schemas, self.limits.columns, self._rules)
 
     def table_of(self, key: SchemaKey, versions: Sequence[SchemaKey]) -> EntityTable:
@@ -246,7 +256,15 @@ class Resolver:
             self._bytes += len(text)
             self._found_in[key] = registry
             try:
-                return orjson.loads(text)
+                return self._hidden(key, orjson.loads(text))
             except orjson.JSONDecodeError as error:
                 return SchemaError(f"{key} in {registry} is not valid JSON: {error}; correct it there")
         return BUILT_IN.get(key)
+
+    def _hidden(self, key: SchemaKey, document: Any) -> Any:
+        """Returns a schema as the values of private columns are, and notes the private properties that it declares."""
+        private = self._rules.private
+        if private is None:
+            return document
+        self._declared |= {(key.family, path) for path in private.declared(str(key), document)}
+        return private.schema(str(key), document)

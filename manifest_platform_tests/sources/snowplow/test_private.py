@@ -1,0 +1,200 @@
+"""Private values are nowhere in what is written, bad rows included; and entities become rows by their schemas, or none."""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+from pathlib import Path
+from typing import Any
+
+import orjson
+import pytest
+from pydantic import ValidationError
+
+from manifest_platform import masking
+from manifest_platform.sources.snowplow.criteria import form_of
+from manifest_platform.sources.snowplow.events.shredder import ShreddedEvents, shred_lines
+from manifest_platform.sources.snowplow.private import PrivateRefused
+from manifest_platform.sources.snowplow.rules import Rules
+from manifest_platform.sources.snowplow.schemas.resolver import Resolver
+from manifest_platform.sources.snowplow.settings import SnowplowShredSettings
+from manifest_platform_tests.sources.snowplow.given import contexts, enriched, entity, publish, unstruct
+
+SALT = "0123456789abcdef"
+USER = "iglu:com.acme/user/jsonschema/1"
+SCHEMA: dict[str, Any] = {
+    "type": "object",
+    "properties": {
+        "email": {"type": "string", "format": "email", "maxLength": 20},
+        "age": {"type": "integer"},
+        "homes": {"type": "array", "items": {"type": "object", "properties": {"street": {"type": "string"}}}},
+        "plan": {"type": "string"},
+    },
+    "required": ["email", "age"],
+    "additionalProperties": False,
+}
+DATA = {"email": "jane@example.org", "age": 34, "homes": [{"street": "Elm Street 13"}], "plan": "gold"}
+SECRETS = (b"jane", b"Elm Street", b"203.0.113.9", b"secret-id")
+COLUMNS = {
+    "events": {"user_ipaddress": "hash", "user_id": "drop"},
+    USER: {"email": "hash", "age": "drop", "homes.street": "drop"},
+}
+
+
+@pytest.fixture(autouse=True)
+def salt(monkeypatch: pytest.MonkeyPatch) -> Any:
+    monkeypatch.setenv("PRIVATE_SALT", SALT)
+    yield
+    masking.forget()
+
+
+def rules(**settings: Any) -> Rules:
+    whole = {"output": "/tmp/x", "schemas": ["/registry"], **settings}
+    return SnowplowShredSettings.model_validate(whole).rules()
+
+
+def private(columns: dict[str, dict[str, str]] | None = None) -> Rules:
+    return rules(private={"salt_variable": "PRIVATE_SALT", "columns": COLUMNS if columns is None else columns})
+
+
+def line(**fields: str) -> bytes:
+    return enriched(**{"user_ipaddress": "203.0.113.9", "user_id": "secret-id", **fields})
+
+
+def shredded(tmp_path: Path, lines: bytes, own: Rules) -> ShreddedEvents:
+    publish(tmp_path, f"{USER}-0-0", SCHEMA)
+    return shred_lines(lines, Resolver([str(tmp_path)], rules=own), rules=own)
+
+
+def hashed(value: str) -> str:
+    return hmac.new(SALT.encode(), value.encode(), hashlib.sha256).hexdigest()
+
+
+def test_values_are_hashed_or_dropped_in_events_and_entities(tmp_path: Path) -> None:
+    """The hash fits, though the schema wants an address of at most 20 characters; and nothing dropped is required."""
+    found = shredded(tmp_path, line(contexts=contexts(entity(f"{USER}-0-0", DATA))), private())
+    assert (found.good, found.bad.num_rows) == (1, 0), found.bad.to_pylist()
+    [event] = found.tables["events"].to_pylist()
+    assert (event["user_ipaddress"], event["user_id"]) == (hashed("203.0.113.9"), None)
+    [user] = found.tables["com_acme_user_1"].to_pylist()
+    assert (user["email"], user["plan"]) == (hashed("jane@example.org"), "gold")
+    assert "age" not in user and orjson.loads(user["homes"]) == [{}]
+
+
+ESCAPED = contexts(entity(f"{USER}-0-0", DATA)).replace("com.acme/user", "com.acme\\/us\\u0065r")
+
+
+@pytest.mark.parametrize(
+    "bad",
+    [
+        line(contexts=contexts(entity(f"{USER}-0-0", {**DATA, "plan": 5}))),
+        line(contexts=ESCAPED, collector_tstamp="never"),
+        line(contexts=contexts(entity(f"{USER}-0-0", {**DATA, "email": 7}))[:-3]),
+        line(contexts='{"schema": "x", "data": [{"schema": "' + USER + '-0-0", "data": {"email": "jane"}}]}'),
+        line(unstruct_event=unstruct(entity(f"{USER}-0-0", {**DATA, "other": 1}))),
+        line(contexts=contexts(entity(f"{USER}-0-0", DATA))) + b"\tone more",
+        line(contexts=contexts(entity(f"{USER}-0-0", DATA))).replace(b"\t", b" "),
+        line(collector_tstamp="never") + b"\r",
+        line(contexts=contexts(entity(f"{USER}-0-0", DATA)).replace("gold", "\\u0000")),
+    ],
+)
+def test_a_bad_row_has_no_private_value_and_its_place_in_the_file(bad: bytes, tmp_path: Path) -> None:
+    found = shredded(tmp_path, b"\n".join((line(), bad, line())), private())
+    assert (found.good, found.bad.num_rows) == (2, 1)
+    [row] = found.bad.to_pylist()
+    whole = repr(row).encode()
+    assert not any(secret in whole for secret in SECRETS), row
+    assert (row["line"], row["byte_offset"]) == (2, len(line()) + 1)
+
+
+def test_without_private_columns_a_bad_row_has_its_line(tmp_path: Path) -> None:
+    found = shredded(tmp_path, line(collector_tstamp="never"), rules())
+    assert "203.0.113.9" in found.bad["raw"][0].as_py()
+
+
+def test_large_integers_and_any_text_beside_private_values_are_kept(tmp_path: Path) -> None:
+    data = {"email": None, "age": 1, "plan": "ünï\t\U0001f600", "homes": [{"n": 2**70}]}
+    own = private({USER: {"age": "drop"}})
+    open_schema = {**SCHEMA, "properties": {**SCHEMA["properties"], "email": {"type": ["string", "null"]}}}
+    publish(tmp_path, f"{USER}-0-0", open_schema)
+    found = shred_lines(
+        line(contexts=contexts(entity(f"{USER}-0-0", data)).replace("\t", "\\t")),
+        Resolver([str(tmp_path)], rules=own),
+        rules=own,
+    )
+    [user] = found.tables["com_acme_user_1"].to_pylist()
+    assert user["plan"] == data["plan"] and str(2**70) in user["homes"]
+
+
+@pytest.mark.parametrize(
+    ("columns", "problem"),
+    [
+        ({"events": {"user_ip": "hash"}}, "events have no column 'user_ip'"),
+        ({"events": {"contexts": "drop"}}, "events have no column 'contexts'"),
+        ({"events": {"event_id": "drop"}}, "must not be empty"),
+        ({"events": {"collector_tstamp": "hash"}}, "cannot be hashed"),
+        ({"events": {"geo_zipcode": "hash"}}, "too few for a hash"),
+        ({"events": {"txn_id": "hash"}}, "cannot be hashed"),
+    ],
+)
+def test_a_column_that_cannot_be_hidden_is_refused(columns: dict[str, dict[str, str]], problem: str) -> None:
+    with pytest.raises(PrivateRefused, match=problem):
+        private(columns)
+
+
+@pytest.mark.parametrize("action", ["drop", "hash"])
+def test_a_property_that_no_version_has_is_refused(action: str, tmp_path: Path) -> None:
+    with pytest.raises(PrivateRefused, match=r"no version of .*/user/jsonschema/1 has a property e_mail"):
+        shredded(tmp_path, line(contexts=contexts(entity(f"{USER}-0-0", DATA))), private({USER: {"e_mail": action}}))
+
+
+@pytest.mark.parametrize("value", ["", "short"])
+def test_a_hash_needs_a_long_salt(value: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PRIVATE_SALT", value)
+    with pytest.raises(PrivateRefused, match="put it into the variable PRIVATE_SALT") as refused:
+        private()
+    assert "short" not in str(refused.value)
+    with pytest.raises(PrivateRefused, match="named in salt_variable"):
+        rules(private={"columns": COLUMNS})
+
+
+def test_the_salt_is_in_no_message() -> None:
+    assert SALT not in repr(private())
+    assert masking.masked(f"salt {SALT}") == "salt ***"
+
+
+# Entities by their schemas
+
+
+@pytest.mark.parametrize(
+    ("pattern", "matches"),
+    [
+        ("iglu:com.acme/user/jsonschema/1-0-0", True),
+        ("iglu:com.acme/*/jsonschema/1-*-*", True),
+        ("iglu:*/*/*/*-*-*", True),
+        ("iglu:com.acme/user/jsonschema/1-1-*", False),
+        ("iglu:com.acm/*/jsonschema/1-*-*", False),
+    ],
+)
+def test_patterns_match_as_criterions(pattern: str, matches: bool) -> None:
+    assert (form_of(f"{USER}-0-0", [(pattern, "skip")]) == "skip") == matches
+
+
+def test_an_entity_is_kept_as_json_or_skipped(tmp_path: Path) -> None:
+    skipped = entity("iglu:org.unknown/x/jsonschema/1-0-0", {"a": 1})
+    own = rules(
+        entities=[
+            {"schemas": f"{USER}-*-*", "as": "json"},
+            {"schemas": "iglu:org.unknown/*/jsonschema/*-*-*", "as": "skip"},
+        ]
+    )
+    found = shredded(tmp_path, line(contexts=contexts(entity(f"{USER}-0-0", DATA), skipped)), own)
+    assert (found.good, found.bad.num_rows, set(found.tables)) == (1, 0, {"events", "com_acme_user_1"})
+    [user] = found.tables["com_acme_user_1"].to_pylist()
+    assert orjson.loads(user["data"]) == DATA and user["schema_version"] == "1-0-0" and "email" not in user
+
+
+@pytest.mark.parametrize("pattern", ["com.acme/*/jsonschema/1-*-*", "iglu:com.acme/*/jsonschema/1", "iglu:com.acme/*"])
+def test_what_is_no_pattern_is_refused(pattern: str) -> None:
+    with pytest.raises(ValidationError):
+        rules(entities=[{"schemas": pattern, "as": "json"}])
