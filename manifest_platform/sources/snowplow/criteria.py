@@ -14,7 +14,7 @@ _PART = r"(?:[A-Za-z0-9_-]+|\*)"
 
 
 class EntitySettings(Settings):
-    """What becomes of the entities whose schema matches a pattern."""
+    """A choice of the form of entities, by a pattern of their schemas."""
 
     schemas: str = Field(
         pattern=rf"^iglu:(?:[A-Za-z0-9_.-]+|\*)/{_PART}/{_PART}/(?:[0-9]+|\*)-(?:[0-9]+|\*)-(?:[0-9]+|\*)$",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Literal
 
-from pydantic import Field, field_validator
+from pydantic import Field, field_validator, model_validator
 
 from manifest_platform.sources.snowplow.recognition import SEAL
 from manifest_platform.sources.snowplow.settings import RUNS, SnowplowLandingSettings, SnowplowSettings
@@ -30,3 +30,10 @@ class TransformedSettings(SnowplowSettings):
         "snowplow_transformed", description="runs that Snowplow's transformer has shredded"
     )
     landing: TransformedLandingSettings = Field(description="where the transformer writes its runs")
+
+    @model_validator(mode="after")
+    def _has_whole_events(self) -> TransformedSettings:
+        """Refuses what needs the enriched events: the transformer's output has no lines to hide values in, or to skip."""
+        if self.shred.private.columns or self.shred.entities:
+            raise ValueError("shred.private and shred.entities: allowed with snowplow_enriched only")
+        return self
