@@ -187,7 +187,7 @@ def checks_of(source: Source, feed: str) -> list[FeedCheck]:
         FeedCheck(
             "rows_accounted_for",
             Stage.SHREDDED,
-            "Lines landed = good events + bad rows, in the newest shredded directories.",
+            "Lines landed = good events + bad rows + natural duplicates, in the newest shredded directories.",
             _rows_accounted_for,
         ),
         FeedCheck(
