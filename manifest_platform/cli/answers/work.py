@@ -53,7 +53,7 @@ class ShredStarted(TypedDict):
 class Shredded(TypedDict):
     """An item was shredded. `batch`: the number of items in its Spark job; `seconds`: the duration of that job.
 
-    `remarks`: what people should know about its tables, if there is anything. `duplicates`: if it has any, their number by kind.
+    `remarks`: what people should know about its tables, if there is anything. `duplicates`: their number by kind, if any.
     """
 
     event: Literal["shredded"]
