@@ -109,10 +109,44 @@ class Retired:
 
 
 @dataclass(frozen=True)
-class ShreddedObject:
-    """A Parquet file of one table and date. Times are the collector or modification times of its rows (ISO 8601, UTC).
+class RowGroups:
+    """Consecutive row groups of a Parquet file: the number of the first (from 0), and their count.
 
-    `checksum`: the file's BLAKE2b digest of 16 bytes, in hex; None in listings of older releases.
+    `start`, `end`: the bytes of the file that hold their data, `end` not included. `footer`: the position of the file's footer,
+    which describes them. `size`: the size of the file in bytes.
+    """
+
+    first: int
+    count: int
+    start: int
+    end: int
+    footer: int
+    size: int
+
+
+@dataclass(frozen=True)
+class DateRows:
+    """The rows of one date in a file of several dates, with the first and the last time of these rows."""
+
+    date: str
+    rows: int
+    groups: RowGroups
+    min_time: str | None = None
+    max_time: str | None = None
+
+    @classmethod
+    def from_dict(cls, data: dict[str, Any]) -> DateRows:
+        """Parses the JSON form."""
+        fields: dict[str, Any] = {**data, "groups": RowGroups(**data["groups"])}
+        return cls(**fields)
+
+
+@dataclass(frozen=True)
+class ShreddedObject:
+    """A Parquet file of one table. Times are the collector or modification times of its rows (ISO 8601, UTC).
+
+    `checksum`: the file's BLAKE2b digest of 16 bytes, in hex; None in listings of older releases. `dates`: of a file of several
+    dates, the rows of each, dates ascending; `date` is the first. Empty for a file of a single date.
     """
 
     table: str
@@ -123,6 +157,18 @@ class ShreddedObject:
     min_time: str | None = None
     max_time: str | None = None
     checksum: str | None = None
+    dates: tuple[DateRows, ...] = ()
+
+    @property
+    def all_dates(self) -> tuple[str, ...]:
+        """The dates of its rows, ascending."""
+        return tuple(one.date for one in self.dates) or (self.date,)
+
+    @classmethod
+    def from_dict(cls, data: dict[str, Any]) -> ShreddedObject:
+        """Parses the JSON form."""
+        fields: dict[str, Any] = {**data, "dates": tuple(map(DateRows.from_dict, data.get("dates", ())))}
+        return cls(**fields)
 
 
 @dataclass(frozen=True)
@@ -176,7 +222,8 @@ class Listing:
     that the source's own tools read.
 
     In JSON, column descriptions are stored beside the tables, and only those that exist. A reader ignores unknown keys of the
-    listing, which a newer release may write. It refuses unknown keys of a table or column, because they may affect the rows.
+    listing, which a newer release may write. It refuses unknown keys of a table, column or object, because they may affect the
+    rows. The key `dates` of an object is written only for a file of several dates: release 0.2 reads all other listings.
     """
 
     item: str
@@ -202,13 +249,13 @@ class Listing:
         return sum(found.rows for found in self.objects if found.table == table)
 
     def uris(self, table: str) -> list[str]:
-        """The URIs of a table's objects, sorted by date."""
+        """The URIs of a table's files, sorted by their first date."""
         mine = [found for found in self.objects if found.table == table]
         return [found.uri for found in sorted(mine, key=lambda found: (found.date, found.uri))]
 
     @property
     def bytes(self) -> int:
-        """The size of all objects in bytes."""
+        """The size of all files in bytes."""
         return sum(found.bytes for found in self.objects)
 
     def write(self, uri: str) -> None:
@@ -217,6 +264,9 @@ class Listing:
         said = {table["name"]: table.pop("descriptions") for table in data["tables"]}
         if said := {name: descriptions for name, descriptions in said.items() if descriptions}:
             data["descriptions"] = said
+        for found in data["objects"]:
+            if not found["dates"]:
+                del found["dates"]
         storage.write_bytes(uri, orjson.dumps(data, option=orjson.OPT_INDENT_2))
 
     @classmethod
@@ -233,7 +283,7 @@ class Listing:
         fields: dict[str, Any] = {
             **{name: value for name, value in data.items() if name in known},
             "tables": tuple(map(Table.from_dict, tables)),
-            "objects": tuple(ShreddedObject(**found) for found in data["objects"]),
+            "objects": tuple(map(ShreddedObject.from_dict, data["objects"])),
             "retired": tuple(Retired(**found) for found in data.get("retired", ())),
             "types": tuple(ShreddedType(**found) for found in data.get("types", ())),
             "duplicates": Duplicates(**data.get("duplicates", {})),

@@ -24,6 +24,9 @@ from manifest_platform.merging.inputs import Input, check_size, missing
 PIECE = 32 << 20
 """Largest number of bytes that one request reads. An object up to this size costs one request."""
 
+SMALL = 256 << 10
+"""Number of bytes that are read rather than left out at the cost of a further request."""
+
 MOST_BYTES = 256 << 20
 MOST_REQUESTS = 32
 """Limits of the bytes and of the requests that are in flight together."""
@@ -36,14 +39,15 @@ _DENIED = (401, 403)
 def fetched(inputs: Sequence[Input], spool: Path) -> list[pa.Buffer]:
     """Copies the objects to one file in the directory `spool` and returns the bytes of each, memory-mapped, in input order.
 
-    Many requests run concurrently, up to MOST_REQUESTS requests and MOST_BYTES bytes.
+    Of a file of which only some row groups are merged, only these and the footer are read. The other bytes are zeros, which
+    take no space on the disk. Many requests run concurrently, up to MOST_REQUESTS requests and MOST_BYTES bytes.
     Raises MissingInput, ChangedInput, PermanentMergeError or TransientMergeError.
     """
     starts = [0]
     for found in inputs:
-        starts.append(starts[-1] + found.bytes)
+        starts.append(starts[-1] + found.file_bytes)
     file = spool / "inputs"
-    largest = max(1, min(PIECE, max(found.bytes for found in inputs)))
+    largest = max(1, min(PIECE, max(found.file_bytes for found in inputs)))
     with file.open("wb") as target, ThreadPoolExecutor(max(1, min(MOST_REQUESTS, MOST_BYTES // largest))) as pool:
         target.truncate(starts[-1])
         fetch = _fetcher(target.fileno())
@@ -53,14 +57,25 @@ def fetched(inputs: Sequence[Input], spool: Path) -> list[pa.Buffer]:
         return [pa.py_buffer(b"") for _ in inputs]
     with pa.memory_map(str(file)) as mapped:
         whole = mapped.read_buffer()
-    return [whole.slice(start, found.bytes) for start, found in zip(starts, inputs, strict=False)]
+    return [whole.slice(start, found.file_bytes) for start, found in zip(starts, inputs, strict=False)]
 
 
 def _pieces(inputs: Sequence[Input], starts: Sequence[int]) -> Iterator[tuple[Input, int, int, int]]:
     """Yields one request each: the input, the offset in it, the number of bytes, and the offset in the target file."""
     for found, start in zip(inputs, starts, strict=False):
-        for offset in range(0, found.bytes, PIECE):
-            yield found, offset, min(PIECE, found.bytes - offset), start + offset
+        for begin, end in _needed(found):
+            for offset in range(begin, end, PIECE):
+                yield found, offset, min(PIECE, end - offset), start + offset
+
+
+def _needed(input_: Input) -> list[tuple[int, int]]:
+    """The bytes of a file to be read, as starts and ends. A gap that costs less than a request is read, too."""
+    groups = input_.groups
+    if groups is None or groups.size <= SMALL:
+        return [(0, input_.file_bytes)]
+    if groups.footer - groups.end <= SMALL:
+        return [(groups.start, groups.size)]
+    return [(groups.start, groups.end), (groups.footer, groups.size)]
 
 
 def _fetcher(target: int) -> Callable[[Input, int, int, int], None]:
@@ -98,7 +113,7 @@ def _client() -> Any:
 def _got(client: Any, input_: Input, offset: int, size: int) -> tuple[bytes, int]:
     """Returns a part of an object and the size of the whole object, both in bytes."""
     bucket, _, key = input_.uri.removeprefix("s3://").partition("/")
-    if size == input_.bytes:
+    if size == input_.file_bytes:
         answer = client.get_object(Bucket=bucket, Key=key)
         data = answer["Body"].read() if answer["ContentLength"] == size else b""
         return data, answer["ContentLength"]
@@ -113,7 +128,7 @@ def _refused(input_: Input, error: ClientError) -> Exception:
     if code in ("NoSuchKey", "404"):
         return missing(input_)
     if code == "InvalidRange":
-        return ChangedInput(f"{input_.uri} has fewer than the expected {input_.bytes} bytes; restore the original object")
+        return ChangedInput(f"{input_.uri} has fewer than the expected {input_.file_bytes} bytes; restore the original object")
     if status in _DENIED:  # about access, not about the object: permissions and credentials can be restored
         return TransientMergeError(
             f"{input_.uri} cannot be read: {error}; allow access, or check the AWS variables of the environment"

@@ -5,7 +5,7 @@ Belongs here: local and copied inputs, and the check that each file matches the 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import Executor
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,13 +20,22 @@ from manifest_platform.merging.inputs import Input, check_size, missing
 
 @dataclass(frozen=True)
 class File:
-    """An input whose bytes are available in memory or by a memory map. `place`: its index among the inputs, from 0."""
+    """An input whose bytes are available in memory or by a memory map. `place`: its index among the inputs, from 0.
+
+    Of a file of which only some row groups are merged, `data` may lack the bytes of the others.
+    """
 
     place: int
     input: Input
     data: pa.Buffer
     metadata: pq.FileMetaData
     schema: pa.Schema
+
+    @property
+    def groups(self) -> range:
+        """The numbers of the row groups to be merged."""
+        groups = self.input.groups
+        return range(groups.first, groups.first + groups.count) if groups else range(self.metadata.num_row_groups)
 
     def reader(self, encoded: Sequence[str] = ()) -> pq.ParquetFile:
         """Returns a new reader, for use by one thread. String columns in `encoded` stay dictionary-encoded."""
@@ -39,12 +48,12 @@ def opened(inputs: Sequence[Input], spool: Path, pool: Executor) -> list[File]:
     Raises ChangedInput if a file differs from the inventory, and MissingInput, PermanentMergeError or TransientMergeError.
     """
     far = [found for found in inputs if not storage.is_local(found.uri)]
-    fetched: dict[str, pa.Buffer] = {}
+    fetched: Iterator[pa.Buffer] = iter(())
     if far:
         from manifest_platform.merging import fetching  # loads boto3
 
-        fetched = dict(zip((found.uri for found in far), fetching.fetched(far, spool), strict=True))
-    near = [fetched[found.uri] if found.uri in fetched else _mapped(found) for found in inputs]
+        fetched = iter(fetching.fetched(far, spool))
+    near = [_mapped(found) if storage.is_local(found.uri) else next(fetched) for found in inputs]
     return list(pool.map(_file, range(len(inputs)), inputs, near))
 
 
@@ -53,11 +62,13 @@ def _file(place: int, input_: Input, data: pa.Buffer) -> File:
         reader = pq.ParquetFile(data)
     except (pa.ArrowException, OSError) as error:
         raise ChangedInput(f"{input_.uri} cannot be read as Parquet: {error}; restore the original file") from error
-    if reader.metadata.num_rows != input_.rows:
-        raise ChangedInput(
-            f"{input_.uri} has {reader.metadata.num_rows} rows instead of the expected {input_.rows}; restore the original file"
-        )
-    return File(place, input_, data, reader.metadata, reader.schema_arrow)
+    file = File(place, input_, data, reader.metadata, reader.schema_arrow)
+    there = [number for number in file.groups if number < reader.metadata.num_row_groups]
+    rows = sum(reader.metadata.row_group(number).num_rows for number in there)
+    if rows != input_.rows:
+        where = f"{input_.uri}, row groups {file.groups.start} to {file.groups.stop - 1}," if input_.groups else input_.uri
+        raise ChangedInput(f"{where} has {rows} rows instead of the expected {input_.rows}; restore the original file")
+    return file
 
 
 def _mapped(input_: Input) -> pa.Buffer:

@@ -8,6 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
+from manifest_platform.listing import RowGroups
 from manifest_platform.merging.errors import ChangedInput, MissingInput
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -15,13 +16,22 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 @dataclass(frozen=True)
 class Input:
-    """An object to be merged. Times are ISO 8601 in UTC; None if the inventory has none."""
+    """An object to be merged. Times are ISO 8601 in UTC; None if the inventory has none.
+
+    `groups`: the row groups to be merged, if the file has others, too; `bytes` is then their size. None for a whole file.
+    """
 
     uri: str
     rows: int
     bytes: int
     min_time: str | None = None
     max_time: str | None = None
+    groups: RowGroups | None = None
+
+    @property
+    def file_bytes(self) -> int:
+        """The size of the whole file."""
+        return self.groups.size if self.groups else self.bytes
 
     def times(self) -> tuple[int, int] | None:
         """The first and the last time in microseconds since 1970; None if the inventory has none."""
@@ -32,8 +42,9 @@ class Input:
 
 def check_size(input_: Input, size: int) -> None:
     """Raises ChangedInput if the size of the stored object differs from the inventory."""
-    if size != input_.bytes:
-        raise ChangedInput(f"{input_.uri} has {size} bytes instead of the expected {input_.bytes}; shred its directory again")
+    if size != input_.file_bytes:
+        expected = input_.file_bytes
+        raise ChangedInput(f"{input_.uri} has {size} bytes instead of the expected {expected}; shred its directory again")
 
 
 def missing(input_: Input) -> MissingInput:

@@ -89,13 +89,19 @@ class MergeTask:
     @classmethod
     def of(cls, planned: PlannedRange, table: MergedTable, day: date, output: str, attempt: str) -> MergeTask:
         """The task that writes a planned range under the location `output`, for this attempt."""
-        objects = [*((planned.extends,) if planned.extends else ()), *planned.objects]
+        extended = [
+            Input(found.uri, found.rows, found.bytes, found.min_time, found.max_time)
+            for found in ((planned.extends,) if planned.extends else ())
+        ]
+        small = (
+            Input(found.uri, found.rows, found.bytes, found.min_time, found.max_time, found.groups) for found in planned.objects
+        )
         return cls(
             table.name,
             day,
             planned.lower,
             planned.upper,
-            tuple(Input(found.uri, found.rows, found.bytes, found.min_time, found.max_time) for found in objects),
+            (*extended, *small),
             names.part_uri(output, table, day, attempt, planned.lower, planned.upper),
             table.time_column,
         )
@@ -233,7 +239,7 @@ class _Merge:
         units: list[_Unit] = []
         for file in self._files:
             column = self._time_place(file)
-            for number in range(file.metadata.num_row_groups):
+            for number in file.groups:
                 group = file.metadata.row_group(number)
                 if group.num_rows:
                     place = len(units)
@@ -259,11 +265,11 @@ class _Merge:
         The former stay dictionary-encoded, which saves most of the work on strings; the latter are written without
         dictionaries.
         """
-        large = [file for file in self._files if file.metadata.num_row_groups and file.metadata.num_rows >= _TELLING_ROWS]
+        large = [file for file in self._files if file.groups and file.input.rows >= _TELLING_ROWS]
         shares: dict[str, list[tuple[float, bool]]] = {}
         for file in large[:: max(1, len(large) // _SAMPLES)][:_SAMPLES]:
             try:
-                found = self._footer(file).shares(0)
+                found = self._footer(file).shares(file.groups.start)
             except NotParquet:
                 continue
             for name, share in found.items():

@@ -339,7 +339,7 @@ class _Publication:
         if not looked.switched:
             newest = looked.newest_live
             files = () if self._catalog.shows_live else live_files(self._inventory, looked, newest)
-            return _Target(looked, Served(0, newest), files)
+            return _Target(looked, Served(0, newest), files) if self._can_be_read(place, files) else None
         looked, ranges = self._inventory.chain(partition.table, partition.date)
         if looked is None:
             return None
@@ -351,8 +351,26 @@ class _Publication:
             self._inventory.small_objects(looked.table, looked.date, after=looked.desired) if newest > looked.desired else []
         )
         files = (*map(ServedFile.of_range, ranges), *(ServedFile.of_small(one) for one in later if one.id <= newest))
+        if not self._can_be_read(place, files):
+            return None
         version = Version(looked.table, looked.date, newest, looked.generation, self._now, files)
         return _Target(looked, Served(version.generation, version.version), files, version)
+
+    def _can_be_read(self, place: TablePart, files: Sequence[ServedFile]) -> bool:
+        """True if the catalog's readers can read the files. Otherwise the partition waits for the merge of its small objects.
+
+        Only files that were shredded before the dataset had this catalog can hold several dates.
+        """
+        shared = sum(file.groups is not None for file in files)
+        if not shared or self._catalog.reads_row_groups:
+            return True
+        self._waiting.append(
+            (
+                place,
+                f"{shared} of its files hold other dates, too, which this catalog's readers would see: it waits for a merge",
+            )
+        )
+        return False
 
     def _unpublished(self, work: _Work, known: Mapping[date, str], but: Collection[date]) -> dict[date, _Target]:
         """The published partitions whose catalog entry differs from the manifest or does not exist, except those in `but`."""

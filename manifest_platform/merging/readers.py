@@ -11,10 +11,10 @@ from __future__ import annotations
 
 import dataclasses
 import re
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
-from datetime import date
+from datetime import date, timedelta
 from functools import reduce
 from typing import TYPE_CHECKING, Any
 
@@ -34,6 +34,8 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 _FOOTERS_AT_ONCE = 16
+
+DAY = timedelta(days=1)
 
 _LOOKS = 5
 """Number of attempts to read a partition that changes concurrently."""
@@ -141,7 +143,9 @@ class Reader:
         versions = self.versions(table, dates)
         if not versions:
             return spark.createDataFrame([], f"{columns}, `{DATE_COLUMN}` DATE")
-        return reduce(lambda left, right: left.unionAll(right), [_frame(spark, columns, version) for version in versions])
+        time = self._table(table).time_column
+        frames = [frame for version in versions for frame in _frames(spark, columns, version, time)]
+        return reduce(lambda left, right: left.unionAll(right), frames)
 
     def _table(self, key: str) -> MergedTable:
         table = self._inventory.table(key)
@@ -172,15 +176,12 @@ class Reader:
 
 def _sources(connection: duckdb.DuckDBPyConnection, table: MergedTable, version: Version, through_arrow: bool) -> Iterator[str]:
     """Yields a version's files as DuckDB table expressions. Files in S3 use Arrow: DuckDB's S3 extension must be downloaded."""
-    uris = [file.uri for file in version.files]
-    local = [uri for uri in uris if storage.is_local(uri)]
-    remote = [uri for uri in uris if not storage.is_local(uri)]
-    if through_arrow:
-        remote, local = uris, []
-    if local:
+    near = [] if through_arrow else [file for file in version.files if storage.is_local(file.uri)]
+    remote = [file for file in version.files if through_arrow or not storage.is_local(file.uri)]
+    for local, condition in _by_need(near, version.date, table.time_column):
         # Paths contain date=…, which must not become a column.
-        files = ", ".join(_literal(_literal_glob(uri)) for uri in local)
-        yield f"read_parquet([{files}], union_by_name = true, hive_partitioning = false)"
+        files = ", ".join(_literal(_literal_glob(file.uri)) for file in local)
+        yield f"read_parquet([{files}], union_by_name = true, hive_partitioning = false){condition}"
     if remote:
         for number, found in enumerate(_datasets(remote)):
             name = f"{table.schema}.{table.key} {version.date} {number}"
@@ -188,12 +189,33 @@ def _sources(connection: duckdb.DuckDBPyConnection, table: MergedTable, version:
             yield _quoted(name)
 
 
-def _datasets(uris: list[str]) -> list[Dataset]:
+def _by_need(files: Sequence[ServedFile], day: date, time: str | None) -> Iterator[tuple[list[ServedFile], str]]:
+    """Yields files that are read whole without a condition, and files of several dates with the condition on their rows.
+
+    The date of a row is the date of its time in UTC, and each date has row groups of its own, so that a query reads only these.
+    """
+    if whole := [file for file in files if not file.groups]:
+        yield whole, ""
+    if shared := [file for file in files if file.groups]:
+        yield shared, f" WHERE {_quoted(_time(time))} >= DATE '{day}' AND {_quoted(_time(time))} < DATE '{day + DAY}'"
+
+
+def _time(column: str | None) -> str:
+    if column is None:
+        raise ValueError("only rows with times share their files with other dates")
+    return column
+
+
+def _datasets(files: Sequence[ServedFile]) -> list[Dataset]:
     """Arrow datasets of these files, grouped by equal schemas: Arrow's column names are case-sensitive, DuckDB's are not."""
     from pyarrow.dataset import FileSystemDataset, ParquetFileFormat
 
     kind = ParquetFileFormat()
-    fragments = [kind.make_fragment(path, system) for system, path in map(storage.filesystem, uris)]
+    fragments = [
+        kind.make_fragment(path, system, row_groups=_numbers(file))
+        for file in files
+        for system, path in (storage.filesystem(file.uri),)
+    ]
     alike: dict[pa.Schema, list[Fragment]] = {}
     with ThreadPoolExecutor(_FOOTERS_AT_ONCE) as pool:
         for fragment, schema in zip(fragments, pool.map(lambda one: one.physical_schema, fragments), strict=True):
@@ -201,11 +223,22 @@ def _datasets(uris: list[str]) -> list[Dataset]:
     return [FileSystemDataset(these, schema, kind) for schema, these in alike.items()]
 
 
-def _frame(spark: SparkSession, columns: str, version: Version) -> DataFrame:
+def _numbers(file: ServedFile) -> list[int] | None:
+    """The numbers of a file's row groups to read; None for all."""
+    return list(range(file.groups.first, file.groups.first + file.groups.count)) if file.groups else None
+
+
+def _frames(spark: SparkSession, columns: str, version: Version, time: str | None) -> Iterator[DataFrame]:
     from pyspark.sql import functions
 
-    rows = spark.read.schema(columns).parquet(*(_spark_path(file.uri) for file in version.files))
-    return rows.withColumn(DATE_COLUMN, functions.lit(version.date))
+    for files, condition in _by_need(version.files, version.date, time):
+        rows = spark.read.schema(columns).parquet(*(_spark_path(file.uri) for file in files))
+        if condition:
+            column, (begin, end) = rows[_time(time)], (functions.lit(version.date), functions.lit(version.date + DAY))
+            rows = rows.where(
+                (column >= begin.cast(_SPARK_TYPES["timestamp"])) & (column < end.cast(_SPARK_TYPES["timestamp"]))
+            )
+        yield rows.withColumn(DATE_COLUMN, functions.lit(version.date))
 
 
 def _spark_path(uri: str) -> str:

@@ -5,13 +5,13 @@ Belongs here: values and rules. `transitions` turns them into rows, and `invento
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta
 
 from manifest_platform.column_names import Spellings
 from manifest_platform.column_types import stored_together
-from manifest_platform.listing import Column, Listing
+from manifest_platform.listing import Column, DateRows, Listing, ShreddedObject
 from manifest_platform.merging.names import object_id
 from manifest_platform.merging.state import PartitionName, SmallObject
 
@@ -46,14 +46,29 @@ class CommittedObjects:
 
     @classmethod
     def of(cls, number: int, listing: Listing) -> CommittedObjects:
-        """The commit of a listing. An object's id consists of the commit number and its place in the listing."""
+        """The commit of a listing. An object's id consists of the commit number and its place in the listing.
+
+        Each date of a file of several dates has a place of its own.
+        """
         objects: dict[PartitionName, list[SmallObject]] = {}
-        for ordinal, found in enumerate(listing.objects, start=1):
-            id_ = object_id(number, ordinal)
-            small = SmallObject(id_, found.uri, found.rows, found.bytes, found.min_time, found.max_time)
-            objects.setdefault((found.table, date.fromisoformat(found.date)), []).append(small)
+        for ordinal, (found, part) in enumerate(_parts(listing), start=1):
+            small = _small(object_id(number, ordinal), found, part)
+            objects.setdefault((found.table, date.fromisoformat(part.date if part else found.date)), []).append(small)
         columns = {table.name: table.columns for table in listing.tables}
         return cls(number, listing.item, {key: tuple(found) for key, found in objects.items()}, columns)
+
+
+def _parts(listing: Listing) -> Iterator[tuple[ShreddedObject, DateRows | None]]:
+    """Yields each file of a single date, and each date of the other files."""
+    for found in listing.objects:
+        yield from ((found, part) for part in found.dates or (None,))
+
+
+def _small(id_: int, found: ShreddedObject, part: DateRows | None) -> SmallObject:
+    if part is None:
+        return SmallObject(id_, found.uri, found.rows, found.bytes, found.min_time, found.max_time)
+    size = part.groups.end - part.groups.start
+    return SmallObject(id_, found.uri, part.rows, size, part.min_time, part.max_time, groups=part.groups)
 
 
 @dataclass(frozen=True)

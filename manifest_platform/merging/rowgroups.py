@@ -23,6 +23,7 @@ _FILE_PATH, _CHUNK_OFFSET, _META, _CRYPTO = 1, 2, 3, 8  # of ColumnChunk
 _INDEXES = (4, 5, 6, 7)  # positions of the page indexes
 _TYPE, _PATH, _VALUES, _ENCODED, _COMPRESSED, _STATISTICS, _SIZES = 1, 3, 5, 6, 7, 12, 16  # of ColumnMetaData
 _OFFSETS = (9, 10, 11)  # positions of the data, index and dictionary pages
+_DICTIONARY = 11
 _BLOOM = (14, 15)  # position and length of the bloom filter
 _NULLS = 3  # of Statistics
 _TEXT_BYTES = 1  # of SizeStatistics
@@ -81,7 +82,7 @@ class Footer:
     def shares(self, number: int) -> dict[str, tuple[float, bool]]:
         """For each column of a row group: its encoded size divided by its plain size, and whether it holds strings.
 
-        Columns without values, or whose footer lacks the sizes, are omitted.
+        Columns without values or without a dictionary, or whose footer lacks the sizes, are omitted.
         """
         found = {}
         for chunk, nulls in zip(self.groups[number][_COLUMNS][1][1], self.nulls(number) or [], strict=False):
@@ -92,7 +93,7 @@ class Footer:
             else:
                 plain = _WIDTHS.get(meta[_TYPE][1], 0) * values
             path = meta[_PATH][1][1]
-            if plain and len(path) == 1:
+            if plain and len(path) == 1 and _DICTIONARY in meta:
                 found[path[0].decode()] = (meta[_ENCODED][1] / plain, meta[_TYPE][1] == _TEXT)
         return found
 

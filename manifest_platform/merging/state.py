@@ -17,7 +17,8 @@ Rows (the store's partition is the dataset; no other part of the manifest has ke
     MLOG#<finished>#<job id>                   a FinishedJob
     MVERSION#<table>#<date>#<version>#<generation>  a Version
 
-A small object is a file that shredding wrote; its id follows the order of the commits. A partition is a table on a date.
+A small object is a file that shredding wrote, or the row groups of one date in it; its id follows the order of the commits. A
+partition is a table on a date.
 A range `(lower, upper]` is one merged object: it holds the rows of all small objects of its partition with
 lower < id <= upper. The ranges of a partition form one chain from 0. A partition is closed when its day is over; objects that
 arrive later are delayed. It is switched when all earlier objects are merged; from then on, readers get merged objects.
@@ -35,7 +36,7 @@ from typing import Any, TypeVar
 
 from pydantic import TypeAdapter
 
-from manifest_platform.listing import Column
+from manifest_platform.listing import Column, RowGroups
 from manifest_platform.manifest.keys import MERGED
 from manifest_platform.manifest.records import format_time
 from manifest_platform.manifest.store import Row
@@ -99,7 +100,10 @@ class MergedTable(TableSettings):
 
 @dataclass(frozen=True)
 class SmallObject:
-    """A file that shredding wrote for a partition. Times are the event times of its rows (ISO 8601, UTC), if it has any."""
+    """A file that shredding wrote for a partition. Times are the event times of its rows (ISO 8601, UTC), if it has any.
+
+    `groups`: the row groups of the partition in a file of several dates, whose bytes are `bytes`; None for a whole file.
+    """
 
     id: int
     uri: str
@@ -108,6 +112,12 @@ class SmallObject:
     min_time: str | None = None
     max_time: str | None = None
     delayed: bool = False
+    groups: RowGroups | None = None
+
+    @property
+    def file_bytes(self) -> int:
+        """The size of the whole file."""
+        return self.groups.size if self.groups else self.bytes
 
 
 @dataclass(frozen=True)
@@ -344,18 +354,22 @@ class FinishedJob:
 
 @dataclass(frozen=True)
 class ServedFile:
-    """A file of a published version. For a small object, `lower` is None and `upper` is its id."""
+    """A file of a published version. For a small object, `lower` is None and `upper` is its id.
+
+    `groups`: the row groups of the partition, if the file holds others, too.
+    """
 
     uri: str
     rows: int
     bytes: int
     lower: int | None
     upper: int
+    groups: RowGroups | None = None
 
     @classmethod
     def of_small(cls, one: SmallObject) -> ServedFile:
         """The served file of a small object."""
-        return cls(one.uri, one.rows, one.bytes, None, one.id)
+        return cls(one.uri, one.rows, one.bytes, None, one.id, one.groups)
 
     @classmethod
     def of_range(cls, one: Range) -> ServedFile:
@@ -386,6 +400,9 @@ Fact = TypeVar("Fact", MergedTable, Partition, Range, Due, RunningJob, FinishedJ
 def to_data(fact: Any) -> dict[str, Any]:
     """The stored form of a fact: plain JSON values, without the row's version."""
     data = _codec(type(fact)).dump_python(fact, mode="json")
+    for one in data.get("objects" if isinstance(fact, Batch) else "files", ()):
+        if one["groups"] is None:  # rows cost by size, and most objects are whole files
+            del one["groups"]
     if type(fact) in _VERSIONED:
         del data["version"]
     return data

@@ -505,7 +505,7 @@ def _shred_again(merging: Merging, work: _Work) -> Iterator[str]:
     """Sends items whose objects are lost to be shredded again. Yields a sentence for each."""
     pipeline = merging.pipeline
     for found in (one for planned in work.ranges for one in planned.objects):
-        problem = object_problem(found.uri, found.bytes)
+        problem = object_problem(found.uri, found.file_bytes)
         key = pipeline.item_of(found.uri) if problem else None
         if key and shred_again(pipeline, key, problem):
             yield f"{key.name} is shredded again automatically"

@@ -29,9 +29,11 @@ from manifest_platform.listing import (
     NO_DUPLICATES,
     BadRowsFile,
     Column,
+    DateRows,
     Duplicates,
     Listing,
     Retired,
+    RowGroups,
     ShreddedObject,
     ShreddedType,
     Table,
@@ -45,6 +47,11 @@ if TYPE_CHECKING:
 
 CHUNK = 4 << 20
 """Number of bytes of a file that are shredded at a time."""
+
+SEVERAL_DATES = "several-dates"
+"""The folder of a table's files that hold several dates each. A file of one date is in `date=YYYY-MM-DD`."""
+
+_GROUP_ROWS = 1 << 20  # most rows of a row group
 
 _WRITERS = 8  # concurrent writes of one task, because each write to an object store takes round trips
 
@@ -93,13 +100,15 @@ class Options:
     its lines and, in addition, more than `max_bad_count` or more than half of them. So a few bad lines in a small directory
     pass, and a small share of a large directory passes. A directory of mostly bad lines never passes.
 
-    `split_size`: the bytes of a task. `limits`: the limits of a directory.
+    `split_size`: the bytes of a task. `limits`: the limits of a directory. `date_files`: True to give each date files of its
+    own, for readers that cannot read a part of a file.
     """
 
     split_size: int = 32 << 20
     max_bad_share: float = 0.05
     max_bad_count: int = 10
     limits: InputLimits = field(default_factory=InputLimits)
+    date_files: bool = False
 
     def allows(self, bad: int, lines: int) -> bool:
         """True if a directory with `lines` lines may have `bad` bad lines."""
@@ -250,10 +259,11 @@ _ARROW = 4
 
 
 class Writer:
-    """Writes the rows of a task. Rows wait in memory until they are many; then each table and date becomes a file.
+    """Writes the rows of a task. Rows wait in memory until they are many; then each table becomes a file.
 
-    `dated` divides a table's rows by date. The same rows in the same chunks give the same files. `add` and `close` raise
-    LimitExceeded if the task alone has more dates, files or bad rows than a directory may have.
+    `dated` divides a table's rows by date, dates ascending. In a file of several dates, each has row groups of its own. The
+    same rows in the same chunks give the same files. `add` and `close` raise LimitExceeded if the task alone has more dates,
+    files or bad rows than a directory may have.
     """
 
     def __init__(
@@ -264,10 +274,12 @@ class Writer:
         limits: InputLimits | None = None,
         most_bad: int | None = None,
         published: Callable[[pa.Table], Iterable[Beside]] | None = None,
+        date_files: bool = False,
     ):
         """`most`: bytes of input that may wait in memory. `most_bad`: the directory certainly fails with more bad rows.
 
-        `published`: the form of bad rows that the source's own tools read, if there is one.
+        `published`: the form of bad rows that the source's own tools read, if there is one. `date_files`: True to give each date
+        a file of its own.
         """
         self.written = Written()
         self._task = task
@@ -276,6 +288,7 @@ class Writer:
         self._limits = limits or InputLimits()
         self._most_bad = most_bad
         self._published = published
+        self._date_files = date_files
         self._held: dict[str, list[pa.Table]] = defaultdict(list)
         self._dates: set[str] = set()
         self._bytes = self._arrow = self._flushes = 0
@@ -326,19 +339,20 @@ class Writer:
         return self.written
 
     def _flush(self) -> None:
-        def write(part: tuple[str, Dated]) -> ShreddedObject:
-            name, dated = part
-            number = f"{self._task.number:05d}-{self._flushes:03d}"
-            uri = f"{self._task.output}/{name}/date={dated.date}/{number}.parquet"
-            size, checksum = _write(uri, dated.rows)
-            return ShreddedObject(name, dated.date, uri, dated.rows.num_rows, size, dated.min_time, dated.max_time, checksum)
+        def write(file: tuple[str, Sequence[Dated]]) -> ShreddedObject:
+            name, dates = file
+            folder = f"date={dates[0].date}" if len(dates) == 1 else SEVERAL_DATES
+            return _write(
+                name, f"{self._task.output}/{name}/{folder}/{self._task.number:05d}-{self._flushes:03d}.parquet", dates
+            )
 
-        parts = list(self._parts())
+        files = list(self._files())
         with ThreadPoolExecutor(_WRITERS) as pool:
-            self.written.objects += pool.map(write, parts)
-        for name, dated in parts:
+            self.written.objects += pool.map(write, files)
+        for name, dates in files:
             if name == BAD_TABLE and self._published:
-                self.written.bad_rows += map(self._beside, self._published(dated.rows))
+                for dated in dates:
+                    self.written.bad_rows += map(self._beside, self._published(dated.rows))
         self._held.clear()
         self._flushes, self._bytes, self._arrow = self._flushes + 1, 0, 0
 
@@ -349,19 +363,21 @@ class Writer:
         storage.write_bytes(uri, data)
         return BadRowsFile(uri, rows.rows, len(data), storage.checksum(memoryview(data)))
 
-    def _parts(self) -> Iterator[tuple[str, Dated]]:
-        """The waiting rows by table and date. Raises LimitExceeded before there are too many dates or files."""
+    def _files(self) -> Iterator[tuple[str, Sequence[Dated]]]:
+        """The waiting rows by file: its table and its dates. Raises LimitExceeded before there are too many dates or files."""
         import pyarrow as pa
 
-        files = len(self.written.objects)
+        count = len(self.written.objects)
         for name, tables in sorted(self._held.items()):
+            dates = []
             for dated in self._dated(name, pa.concat_tables(tables, promote_options="permissive")):
-                files += 1
+                count += self._date_files or not dates
                 if name != BAD_TABLE:
                     self._dates.add(dated.date)
-                if excess := _too_spread(self._task.some_files, self._dates, files, self._limits):
+                if excess := _too_spread(self._task.some_files, self._dates, count, self._limits):
                     raise excess
-                yield name, dated
+                dates.append(dated)
+            yield from ((name, [one]) for one in dates) if self._date_files else ((name, dates),)
 
 
 def _too_spread(where: str, dates: Collection[str], files: int, limits: InputLimits) -> LimitExceeded | None:
@@ -370,7 +386,7 @@ def _too_spread(where: str, dates: Collection[str], files: int, limits: InputLim
         met = f"has events of more than {limits.dates:,} dates, from {min(dates)} to {max(dates)}"
         return LimitExceeded("dates", where, met, f"{limits.dates:,} a directory")
     if files > limits.files:
-        met = f"would become more than {limits.files:,} files, one for each table and date of a portion"
+        met = f"would become more than {limits.files:,} files, one or more for each table of a portion"
         return LimitExceeded("files", where, met, f"{limits.files:,} a directory")
     return None
 
@@ -387,21 +403,51 @@ def _bad_files(written: Written) -> str:
     return found[0] + (f" and {len(found) - 1} more" if len(found) > 1 else "")
 
 
-def _write(uri: str, table: pa.Table) -> tuple[int, str]:
-    """Writes a table as a Parquet file (zstd), replacing an existing file. Returns its size in bytes and its checksum."""
-    import pyarrow as pa
-    from pyarrow import parquet
-
+def _write(table: str, uri: str, dates: Sequence[Dated]) -> ShreddedObject:
+    """Writes rows as a Parquet file (zstd) with row groups of its own for each date, replacing an existing file."""
+    data, groups = _encoded([one.rows for one in dates])
     system, path = storage.filesystem(uri)
     if storage.is_local(uri):
         os.makedirs(os.path.dirname(path), exist_ok=True)
-    whole = pa.BufferOutputStream()
-    # Without dictionaries it takes a third less time and becomes no larger: zstd finds repetitions itself.
-    parquet.write_table(table, whole, compression="zstd", use_dictionary=False)
-    data = whole.getvalue()
     with system.open_output_stream(path) as stream:
         stream.write(data)
-    return data.size, storage.checksum(memoryview(data))
+    parts = [
+        DateRows(one.date, one.rows.num_rows, where, one.min_time, one.max_time)
+        for one, where in zip(dates, groups, strict=True)
+    ]
+    return ShreddedObject(
+        table,
+        dates[0].date,
+        uri,
+        sum(one.rows for one in parts),
+        data.size,
+        min((one.min_time for one in dates if one.min_time), default=None),
+        max((one.max_time for one in dates if one.max_time), default=None),
+        storage.checksum(memoryview(data)),
+        tuple(parts) if len(parts) > 1 else (),
+    )
+
+
+def _encoded(parts: Sequence[pa.Table]) -> tuple[pa.Buffer, list[RowGroups]]:
+    """Encodes tables of one schema as a Parquet file, each in row groups of its own. Returns the file and these row groups.
+
+    Without dictionaries it takes a third less time and becomes no larger: zstd finds repetitions itself.
+    """
+    import pyarrow as pa
+    from pyarrow import parquet
+
+    whole = pa.BufferOutputStream()
+    places: list[tuple[int, int, int, int]] = []
+    first = 0
+    with parquet.ParquetWriter(whole, parts[0].schema, compression="zstd", use_dictionary=False) as writer:
+        for rows in parts:
+            start, count = whole.tell(), -(-rows.num_rows // _GROUP_ROWS)
+            writer.write_table(rows, row_group_size=_GROUP_ROWS)
+            places.append((first, count, start, whole.tell()))
+            first += count
+        footer = whole.tell()
+    data = whole.getvalue()
+    return data, [RowGroups(*place, footer, data.size) for place in places]
 
 
 def open_landed(uri: str, size: int, root: str = "") -> BinaryIO:
@@ -550,7 +596,7 @@ def _conclude(directory: Directory, results: list[dict[str, Any]], options: Opti
         return ShredFailure(directory.item, directory.attempt, str(error))
     if total.stopped or not options.allows(total.bad, total.good + total.bad):
         return _too_many_bad(directory, total, options)
-    dates = {found.date for found in total.objects if found.table != BAD_TABLE}
+    dates = {date for found in total.objects if found.table != BAD_TABLE for date in found.all_dates}
     if excess := _too_spread(directory.item, dates, len(total.objects), options.limits):
         return ShredFailure.of(directory, excess)
     if total.bad > options.limits.bad_rows:
@@ -590,7 +636,7 @@ def _sum(results: list[dict[str, Any]]) -> Written:
         total.bad += written["bad"]
         total.stopped = total.stopped or written["stopped"]
         total.example = total.example or written["example"]
-        total.objects += [ShreddedObject(**found) for found in written["objects"]]
+        total.objects += map(ShreddedObject.from_dict, written["objects"])
         total.retired += [Retired(**found) for found in written["retired"]]
         total.bad_rows += [BadRowsFile(**found) for found in written["bad_rows"]]
         for table, types in written["types"].items():

@@ -267,6 +267,11 @@ class DatasetSettings(DatasetBasics):
         " merged",
     )
 
+    @property
+    def date_files(self) -> bool:
+        """True if shredding must write a file for each date, because readers of the catalog read whole files."""
+        return self.merge is not None and not self.merge.catalog.reads_row_groups
+
     def of_deployment(self, deployment: str) -> DatasetSettings:
         """Returns the dataset with the same landing root, which is only read, and with output folders beside production's."""
         output = folder_beside(self.shred.output, deployment)

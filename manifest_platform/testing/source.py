@@ -28,7 +28,7 @@ import pytest
 import yaml
 
 from manifest_platform import config, plugins, storage
-from manifest_platform.listing import BAD_TABLE, Listing
+from manifest_platform.listing import BAD_TABLE, Listing, RowGroups
 from manifest_platform.manifest import Application, ItemKey, Refused, UnknownItem
 from manifest_platform.operations.preview import preview, recognize
 from manifest_platform.pipeline import DrainReport, ItemFailed, Loaded, Pipeline, Stop
@@ -246,6 +246,10 @@ class SourceContract:
             for table in listing.tables:
                 column = source.time_column(table.name)
                 assert table.name == BAD_TABLE or column is None or column in {one.name for one in table.columns}
+            for written in listing.objects:
+                column = source.time_column(written.table)
+                for part in written.dates:
+                    assert dates(written.uri, part.groups, str(column)) == {part.date}
         assert contents(listings) == contents(again)
 
     def test_directories_are_loaded_in_order_exactly_once(self, opened: Pipeline, spark: Any) -> None:
@@ -273,6 +277,14 @@ class SourceContract:
 def written_below(folder: Path) -> dict[str, tuple[int, int]]:
     """Returns the time of modification, in nanoseconds, and the size of each file and folder below a folder."""
     return {str(path): (path.lstat().st_mtime_ns, path.lstat().st_size) for path in [folder, *folder.rglob("*")]}
+
+
+def dates(uri: str, groups: RowGroups, column: str) -> set[str]:
+    """Returns the dates of the rows of some row groups, by their time column, as readers of a day choose them."""
+    system, path = storage.filesystem(uri)
+    with pyarrow.parquet.ParquetFile(path, filesystem=system) as file:
+        rows = file.read_row_groups(list(range(groups.first, groups.first + groups.count)), columns=[column])
+    return {str(value.date()) for value in rows[column].to_pylist()}
 
 
 def listed(results: Sequence[Listing | ShredFailure]) -> list[Listing]:

@@ -396,6 +396,26 @@ def test_merging_is_configured_by_dataset_and_table(write, tmp_path):
     assert (merge.catalog.kind, merge.workers) == ("glue", 2)
 
 
+@pytest.mark.parametrize(("configuration", "apart"), [("WHOLE", False), ("MERGED", True), ("EMBEDDED", False)])
+def test_each_date_gets_files_of_its_own_where_readers_of_the_catalog_read_whole_files(
+    write, monkeypatch: pytest.MonkeyPatch, configuration: str, apart: bool
+):
+    from manifest_platform.shred.batch import Options
+    from manifest_platform.sources.snowplow.events import shredder
+    from manifest_platform.sources.source import open_source
+
+    written = {"WHOLE": WHOLE, "MERGED": MERGED, "EMBEDDED": MERGED.replace("kind: glue, prefix: lake_", "kind: embedded")}
+    dataset = load(write(written[configuration])).datasets["acme"]
+    told: list[bool] = []
+    monkeypatch.setattr(
+        shredder,
+        "shred",
+        lambda *arguments, **_: told.append(next(one for one in arguments if isinstance(one, Options)).date_files),
+    )
+    open_source("acme", dataset).shred(None, [])  # ty: ignore
+    assert (dataset.date_files, told) == (apart, [apart])
+
+
 @pytest.mark.parametrize(
     ("right", "wrong", "told"),
     [

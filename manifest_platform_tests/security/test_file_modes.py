@@ -57,7 +57,7 @@ def warehouse(root: Path) -> None:
 
 def shredded(root: Path) -> None:
     uri = storage.as_uri(root / "deep")
-    batch._write(f"{uri}/bad/date=1970-01-01/00000-000.parquet", pa.table({"a": [1]}))
+    batch._write("bad", f"{uri}/bad/date=1970-01-01/00000-000.parquet", [batch.Dated("1970-01-01", pa.table({"a": [1]}))])
     Listing("item", "attempt", 0, 0, 0, (), (), ()).write(f"{uri}/listing.json")
 
 

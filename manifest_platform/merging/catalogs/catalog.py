@@ -105,11 +105,13 @@ class CatalogSettings(Settings, ABC):
     """The settings of a catalog, the part `merge.catalog` of the configuration.
 
     A subclass sets `kind: Literal["its name"]` and adds its own fields. `read_by`: the system with which people read the
-    tables, as Dagster marks them.
+    tables, as Dagster marks them. `reads_row_groups`: True if its readers can read some row groups of a file. Otherwise,
+    shredding writes a file for each date.
     """
 
     kind: str
     read_by: ClassVar[str]
+    reads_row_groups: ClassVar[bool] = False
 
     def database(self, schema: str) -> str | None:
         """The place of a schema's tables if datasets share the catalog, else None. Equal places hold the same tables."""
@@ -129,10 +131,11 @@ class Catalog(ABC):
     """The operations of a catalog. Every method may raise CatalogUnavailable and CatalogRejected.
 
     `shows_live`: True if readers see a live object as soon as it is registered, False if only after the next publication.
-    `requests` counts the calls made.
+    `reads_row_groups`: as in its settings. If False, `write` gets no files of several dates. `requests` counts the calls made.
     """
 
     shows_live: ClassVar[bool] = False
+    reads_row_groups: ClassVar[bool] = False
     requests: int = 0
 
     @abstractmethod

@@ -25,6 +25,7 @@ class EmbeddedSettings(CatalogSettings):
 
     kind: Literal["embedded"] = Field("embedded", description="in the manifest, for DuckDB and Spark")
     read_by = "duckdb"
+    reads_row_groups = True
 
     def of_deployment(self, deployment: str) -> EmbeddedSettings:
         """The same settings: the catalog is in the deployment's own manifest."""
@@ -40,6 +41,7 @@ class EmbeddedCatalog(Catalog):
     """A catalog without entries of its own. A publication is complete when the manifest records it."""
 
     shows_live = True
+    reads_row_groups = True
 
     def __init__(self, inventory: Inventory):
         self._inventory = inventory

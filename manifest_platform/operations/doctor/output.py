@@ -113,7 +113,7 @@ def unmerged(pipeline: Pipeline) -> Iterator[Finding]:
                 continue
             for small in merging.inventory.small_objects(table.key, partition.date, after=partition.upper):
                 try:
-                    problem = object_problem(small.uri, small.bytes)
+                    problem = object_problem(small.uri, small.file_bytes)
                 except Unavailable as error:
                     yield Finding(Kind.UNCHECKED, str(error), EXAMINE, place=small.uri)
                     continue

@@ -356,7 +356,9 @@ class SnowplowEnriched(Source):
 
         settings = self.settings.shred
         bad = settings.bad_rows
-        options = Options(settings.split_mib << 20, bad.max_share, bad.max_count, settings.limits.of_input())
+        options = Options(
+            settings.split_mib << 20, bad.max_share, bad.max_count, settings.limits.of_input(), self.settings.date_files
+        )
         registries, limits, rules = self._registries(), settings.registry_limits, settings.rules()
         return shred(session, directories, registries, options, limits, settings.tables, rules)
 

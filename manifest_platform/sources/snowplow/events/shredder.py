@@ -71,7 +71,7 @@ def shred(
 ) -> list[Listing | ShredFailure]:
     """Shreds a batch of directories in one Spark job; returns a result for each, in the same order.
 
-    A directory's Parquet files are in `output/<table>/date=YYYY-MM-DD/`, by the date of `collector_tstamp`, and its listing is
+    A directory's Parquet files are in `output/<table>/`, their rows divided by the date of `collector_tstamp`. Its listing is
     `output/listing.json`. The same directory always gives the same rows, at any split size. A directory that fails gives a
     ShredFailure, never an exception. `named`: table names by family, where they differ from the default.
     `rules`: the rules of the dataset.
@@ -137,7 +137,7 @@ def shred_pieces(
     Raises LimitExceeded, FileChanged, Unreadable, RegistryUnavailable, RegistryRefused, OSError.
     """
     most = options.split_size + CHUNK  # only compressed text can exceed the split
-    writer = Writer(task, most, _by_date, options.limits, most_bad, published)
+    writer = Writer(task, most, _by_date, options.limits, most_bad, published, options.date_files)
     writer.add(BAD)  # people look for this table before the first bad row
     budget = Budget(resolver.limits.unknown_keys)
 

@@ -67,7 +67,9 @@ class SnowplowTransformed(SnowplowEnriched):
 
         settings = self.settings.shred
         bad = settings.bad_rows
-        return Options(settings.split_mib << 20, bad.max_share, bad.max_count, settings.limits.of_input())
+        return Options(
+            settings.split_mib << 20, bad.max_share, bad.max_count, settings.limits.of_input(), self.settings.date_files
+        )
 
     @classmethod
     def guesses(cls, place: Place, schemas: Sequence[str] = ()) -> Iterator[Guess]:

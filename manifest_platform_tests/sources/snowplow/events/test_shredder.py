@@ -72,20 +72,19 @@ def test_a_directory_becomes_files_and_a_listing(spark: SparkSession, registries
     assert (listing.item, listing.attempt) == (directory.item, "a1")
     assert (listing.lines, listing.good, listing.bad) == (4, 3, 1)
     assert [table.name for table in listing.tables] == ["bad", CLICKS, "events"]
-    assert {(found.table, found.date): found.rows for found in listing.objects} == {
-        ("bad", BAD_DATE): 1,
-        (CLICKS, DAY): 2,
-        (CLICKS, NEXT_DAY): 1,
-        ("events", DAY): 2,
-        ("events", NEXT_DAY): 1,
-    }
+    assert [(found.table, found.all_dates, found.rows) for found in listing.objects] == [
+        ("bad", (BAD_DATE,), 1),
+        (CLICKS, (DAY, NEXT_DAY), 3),
+        ("events", (DAY, NEXT_DAY), 3),
+    ]
     assert [row["txn_id"] for row in rows(listing, "events")] == [None] * 3
     assert [row["position"] for row in rows(listing, CLICKS)] == [1, 3, 2]
     assert Listing.read(f"{directory.output}/listing.json") == listing
-    first = next(found for found in listing.objects if (found.table, found.date) == ("events", DAY))
-    assert first.uri == f"{directory.output}/events/date={DAY}/00000-000.parquet"
-    assert (first.min_time, first.max_time) == (f"{DAY}T00:00:00.001000Z", f"{DAY}T00:00:00.003000Z")
-    assert first.bytes == storage.local_path(first.uri).stat().st_size
+    alone, several = (found for found in listing.objects if found.table in ("bad", "events"))
+    assert alone.uri == f"{directory.output}/bad/date={BAD_DATE}/00000-000.parquet"
+    assert several.uri == f"{directory.output}/events/several-dates/00000-000.parquet"
+    assert (several.min_time, several.max_time) == (f"{DAY}T00:00:00.001000Z", f"{NEXT_DAY}T00:00:00.002000Z")
+    assert several.bytes == storage.local_path(several.uri).stat().st_size
     (bad,) = rows(listing, "bad")
     assert (bad["file"], bad["line"], bad["raw"]) == (directory.files[0][0], 3, "bad")
     on_disk = {storage.as_uri(path) for path in storage.local_path(directory.output).rglob("*.parquet")}
