@@ -59,9 +59,17 @@ class CommittedObjects:
 
 
 def _parts(listing: Listing) -> Iterator[tuple[ShreddedObject, DateRows | None]]:
-    """Yields each file of a single date, and each date of the other files."""
-    for found in listing.objects:
-        yield from ((found, part) for part in found.dates or (None,))
+    """Yields each file of a single date, and each date of the other files: by table, date and the name of the file.
+
+    So the objects of a partition have one order, whether or not their files hold other dates, too. `take_over` relies on it.
+    """
+    parts = [(found, part) for found in listing.objects for part in found.dates or (None,)]
+    yield from sorted(parts, key=_place)
+
+
+def _place(of: tuple[ShreddedObject, DateRows | None]) -> tuple[str, str, str]:
+    found, part = of
+    return found.table, part.date if part else found.date, found.uri.rpartition("/")[2]
 
 
 def _small(id_: int, found: ShreddedObject, part: DateRows | None) -> SmallObject:

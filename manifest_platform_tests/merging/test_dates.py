@@ -52,10 +52,10 @@ def at(number: int) -> datetime:
     return datetime.combine(DAYS[number % 3], datetime.min.time()) + timedelta(minutes=number // 3)
 
 
-def written(place: str | Path, first: int = 0, rows: int = ROWS, date_files: bool = False) -> Listing:
+def written(place: str | Path, first: int = 0, rows: int = ROWS, date_files: bool = False, task: int = 0) -> Listing:
     """What a task writes of rows of three days."""
     output = f"{storage.as_uri(place)}/attempt-{first}"
-    writer = Writer(Task(0, 0, output, ("a",), None), 1 << 20, dated, date_files=date_files)
+    writer = Writer(Task(0, task, output, ("a",), None), 1 << 20, dated, date_files=date_files)
     numbers = range(first, first + rows)
     values = {"id": pa.array(numbers, pa.int64()), "at": pa.array(map(at, numbers), pa.timestamp("us"))}
     writer.add(Table(TABLE, COLUMNS), pa.table(values))
@@ -121,6 +121,26 @@ def test_each_date_is_a_small_object_with_the_bytes_of_its_row_groups(inventory:
     register(inventory, written(tmp_path, first=99, date_files=True))
     rows = inventory.store.query(given.DATASET, f"MSMALL#{TABLE}#")
     assert [["groups" in one for one in row.data["objects"]] for row in rows] == [[True], [False]] * 3
+
+
+def test_what_is_shredded_again_replaces_files_of_a_date_by_row_groups(inventory: Inventory, tmp_path: Path) -> None:
+    """The first task lacks the first day, so that its file comes second in the new listing, and first in the old one."""
+
+    def listing(date_files: bool) -> Listing:
+        place = tmp_path / str(date_files)
+        tasks = [written(place, 1, 2, date_files), written(place, 3, 8, date_files, task=1)]
+        objects = sorted((one for task in tasks for one in task.objects), key=lambda one: (one.table, one.date, one.uri))
+        return dataclasses.replace(tasks[0], item="item", objects=tuple(objects))
+
+    register(inventory, listing(date_files=True))
+    before = {day: inventory.small_objects(TABLE, day) for day in DAYS}
+    again = inventory.take_over(CommittedObjects.of(inventory.cursor() + 1, listing(date_files=False)))
+    assert again.objects == {}
+    for day, old in before.items():
+        new = inventory.small_objects(TABLE, day)
+        assert [(one.id, one.rows, one.min_time) for one in new] == [(one.id, one.rows, one.min_time) for one in old]
+        assert all(one.groups for one in new)
+        assert len(new) == (1 if day == DAYS[0] else 2)
 
 
 def inputs(listing: Listing, day: date) -> list[Input]:
