@@ -278,8 +278,8 @@ class Writer:
     ):
         """`most`: bytes of input that may wait in memory. `most_bad`: the directory certainly fails with more bad rows.
 
-        `published`: the form of bad rows that the source's own tools read, if there is one. `date_files`: True to give each date
-        a file of its own.
+        `published`: the form of bad rows that the source's own tools read, if there is one. `date_files`: True to give each
+        date a file of its own.
         """
         self.written = Written()
         self._task = task
