@@ -53,7 +53,7 @@ def at(number: int) -> datetime:
 
 
 def written(place: str | Path, first: int = 0, rows: int = ROWS, date_files: bool = False, task: int = 0) -> Listing:
-    """What a task writes of rows of three days."""
+    """The listing of a task whose rows are of three days."""
     output = f"{storage.as_uri(place)}/attempt-{first}"
     writer = Writer(Task(0, task, output, ("a",), None), 1 << 20, dated, date_files=date_files)
     numbers = range(first, first + rows)
