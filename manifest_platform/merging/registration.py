@@ -64,7 +64,8 @@ def _parts(listing: Listing) -> Iterator[tuple[ShreddedObject, DateRows | None]]
     So the objects of a partition have one order, whether or not their files hold other dates, too. `take_over` relies on it.
     """
     parts = [(found, part) for found in listing.objects for part in found.dates or (None,)]
-    yield from sorted(parts, key=_place)
+    # Listings of files of single dates keep their order, because an earlier release may have registered a part of the commit.
+    yield from sorted(parts, key=_place) if any(found.dates for found in listing.objects) else parts
 
 
 def _place(of: tuple[ShreddedObject, DateRows | None]) -> tuple[str, str, str]:
