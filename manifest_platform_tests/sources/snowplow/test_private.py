@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import hmac
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -198,3 +199,27 @@ def test_an_entity_is_kept_as_json_or_skipped(tmp_path: Path) -> None:
 def test_what_is_no_pattern_is_refused(pattern: str) -> None:
     with pytest.raises(ValidationError):
         rules(entities=[{"schemas": pattern, "as": "json"}])
+
+
+@pytest.mark.parametrize("rows", ["events", "lake"])
+def test_private_values_are_in_no_layout(tmp_path: Path, rows: Any) -> None:
+    entities = contexts(entity(f"{USER}-0-0", DATA)), unstruct(entity(f"{USER}-0-0", DATA))
+    found = shredded(tmp_path, line(contexts=entities[0], unstruct_event=entities[1]), replace(private(), rows=rows))
+    assert (found.good, list(found.tables)) == (1, ["events"])
+    text = repr(found.tables["events"].to_pylist())
+    assert not [secret for secret in SECRETS if secret.decode() in text]
+    assert text.count(hashed("jane@example.org")) == 2
+
+
+@pytest.mark.parametrize("rows", ["events", "lake"])
+def test_entities_that_stay_json_or_are_skipped_do_so_in_each_layout(tmp_path: Path, rows: Any) -> None:
+    for form, columns in (("json", {"contexts_com_acme_user_1"}), ("skip", set())):
+        own = rules(entities=[{"schemas": "iglu:com.acme/user/jsonschema/1-*-*", "as": form}], rows=rows)
+        found = shredded(tmp_path, line(contexts=contexts(entity(f"{USER}-0-0", DATA))), own)
+        assert {name for name in found.tables["events"].column_names if name.startswith("contexts_")} == columns
+        if columns:
+            [row] = found.tables["events"].to_pylist()
+            value = row["contexts_com_acme_user_1"]
+            [only] = orjson.loads(value) if rows == "events" else value
+            data = only if rows == "events" else orjson.loads(only["data"])
+            assert data["homes"] == DATA["homes"]
