@@ -1,4 +1,4 @@
-"""Shredding of Snowplow events of a real shape: 131 fields, 22 entities of 21 schemas, 5 to 6 KB a line.
+"""Shredding of Snowplow events of a real shape: 131 fields, 22 entities of 21 schemas, 6 to 8 KB a line.
 
     python benchmarks/snowplow.py [--repeats 3] [--scale 1] [--lines FOLDER --schemas FOLDER] [--what speed,memory,runs]
 
