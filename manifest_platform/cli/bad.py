@@ -1,4 +1,4 @@
-"""`bad`: lists, counts and shows bad rows. Values of rows may be confidential, so they are printed only with --raw."""
+"""`bad`: lists, counts, shows and replays bad rows. Values of rows may be confidential, so they are printed only with --raw."""
 
 from __future__ import annotations
 
@@ -8,15 +8,22 @@ from typing import Annotated, Any
 
 import typer
 
-from manifest_platform.cli.app import Command, as_json, completed_items, examples, group
-from manifest_platform.cli.context import item_key, open_pipeline, point_in_time
+from manifest_platform.cli.app import Command, Recording, WrongUse, as_json, completed_items, examples, group
+from manifest_platform.cli.app import Reason as Why
+from manifest_platform.cli.context import item_key, open_pipeline, operator, point_in_time
+from manifest_platform.cli.decide import DryRun, ItemNames
 from manifest_platform.cli.exits import Exit
-from manifest_platform.cli.output import print_json, print_table, say, warn, wrapped
+from manifest_platform.cli.output import print_json, print_table, say, some, warn, wrapped
+from manifest_platform.cli.remedies import typed
+from manifest_platform.manifest import ItemKey
+from manifest_platform.operations import decide
 from manifest_platform.operations.bad_lines import BadLine, Looked, Wanted, bad_groups, bad_lines
+from manifest_platform.operations.bad_replay import Replayed, replay, replays_of, with_bad_rows
 from manifest_platform.pipeline import Pipeline
 from manifest_platform.quantities import count_of
+from manifest_platform.remedies import Action, Remedy
 
-bad = group("bad", "Lists, counts and shows bad rows: lines that could not be shredded.")
+bad = group("bad", "Lists, counts, shows and replays bad rows: lines that could not be shredded.")
 
 ItemName = Annotated[
     str | None,
@@ -81,11 +88,12 @@ def count(
 ) -> int:
     """Counts bad rows by their first reason and its schema or field, the most frequent first.
 
-    Exit code 4 if there are no bad rows.
+    Rows that were replayed do not count. Exit code 4 if there are no bad rows.
     """
     looked = Looked()
     with open_pipeline(context) as pipeline:
-        groups = bad_groups(bad_lines(pipeline, _wanted(pipeline, item, reason, schema, since, feed), looked))
+        wanted = _wanted(pipeline, item, reason, schema, since, feed)
+        groups = bad_groups(bad_lines(pipeline, wanted, looked, is_open=True))
     if as_json(context):
         print_json({"groups": [asdict(one) | {"newest": one.newest} for one in groups], **_looked(looked)})
     else:
@@ -175,3 +183,64 @@ def _warn(looked: Looked) -> None:
 
 def _name(file: str) -> str:
     return file.rpartition("/")[2]
+
+
+@bad.command(
+    "replay",
+    cls=Recording,
+    epilog=examples(
+        "bad replay run=2026-01-31-12-00-00 --dry-run",
+        "bad replay --about com.acme/click --reason 'published'",
+    ),
+)
+def replay_(
+    context: typer.Context,
+    items: ItemNames = None,
+    about: Annotated[str, typer.Option(metavar="TEXT", help="Only bad rows whose reasons contain this text.")] = "",
+    since: Annotated[
+        str | None, typer.Option(metavar="TIME", help="Only items of this time or later, such as 2026-01-31T12:00 (UTC).")
+    ] = None,
+    reason: Why = "the cause of bad rows is gone",
+    dry_run: DryRun = False,
+) -> int:
+    """Reads bad rows of loaded items again, and loads those that are good now.
+
+    Use it after a schema was published or corrected. The good lines become a new item of the present time, which the next drain
+    shreds and loads; a record of each item names where its lines went. No line is replayed twice. Lines that are still bad stay
+    where they are. Without ITEM, all items with bad rows are read, but for archived ones. Exit code 4 if no line is good now.
+    """
+    with open_pipeline(context, author=operator()) as pipeline:
+        replays_of(pipeline)
+        done = replay(pipeline, _chosen(pipeline, items, since), reason, about, dry_run)
+        as_typed = typed(context, pipeline.name)
+    if as_json(context):
+        print_json({"dry_run": dry_run, **asdict(done)})
+    else:
+        _say_replayed(done, dry_run)
+        if done.items:
+            say(f"next: {as_typed(Remedy(Action.DRAIN))}")
+    return Exit.DONE if sum(done.good.values()) else Exit.NOTHING
+
+
+def _chosen(pipeline: Pipeline, names: list[str] | None, since: str | None) -> list[ItemKey]:
+    """Returns the items that the command line names; without names, those with bad rows. Raises WrongUse, UnknownItem."""
+    after = point_in_time("--since", since)
+    if not names:
+        return [item.key for feed in pipeline.feeds for item in with_bad_rows(pipeline, feed, after)]
+    if since:
+        raise WrongUse("--since chooses among all items with bad rows: name no ITEM beside it")
+    for name in names:
+        if not decide.is_pattern(pipeline, name):
+            item_key(pipeline, name)
+    return decide.chosen(pipeline, names, with_bad_rows)
+
+
+def _say_replayed(done: Replayed, dry_run: bool) -> None:
+    for name in done.good:
+        lost = f", {done.lost[name]:,} cannot be replayed because their bytes were not kept" if done.lost[name] else ""
+        are = "would be replayed" if dry_run else "are replayed"
+        say(wrapped(f"{name}: {done.good[name]:,} lines {are}, {done.bad[name]:,} are still bad{lost}"))
+    if done.items:
+        say(f"registered: {some(done.items)}")
+    elif not done.good:
+        say("no loaded item has bad rows that were not replayed")

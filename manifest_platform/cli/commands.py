@@ -28,7 +28,7 @@ COMMANDS = {
     "types": Known("types", "Lists the types of rows that were shredded, and the items where each was first and last seen."),
     "tables": Known("tables", "Compares the rows of each table in the manifest's log with the warehouse."),
     "schemas": Known("schemas", "Shows the schemas that describe rows, the tables that they make, and their differences."),
-    "bad": Known("bad", "Lists, counts and shows bad rows: lines that could not be shredded."),
+    "bad": Known("bad", "Lists, counts, shows and replays bad rows: lines that could not be shredded."),
     "cost": Known("cost", "Shows the rows, bytes and requests that items cost in the manifest's store."),
     "sql": Known("sql", "Runs a read-only query in the warehouse."),
     "capture": Known("capture", "Downloads, verifies and registers the new directories that a dataset's origin has published."),

@@ -317,6 +317,16 @@ class Item:
             one.record_id for one in later if one.state is State.PROCESSING and application.is_done_by(one.application)
         )
 
+    @property
+    def replayed(self) -> list[Record]:
+        """The records by which bad lines of this item became lines of other items, oldest first."""
+        return [record for record in self.records if record.data.get("replayed")]
+
+    @property
+    def replays(self) -> tuple[str, ...]:
+        """The ids of the items whose bad lines this item consists of; empty if it landed by itself."""
+        return tuple(id_ for record in self.records for id_ in record.data.get("replays", ()))
+
     def was_sent_back(self, application: Application) -> bool:
         """True if the item was last reopened automatically; no other application has done it, and no person resolved it, since.
 

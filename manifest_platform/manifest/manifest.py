@@ -1508,6 +1508,32 @@ class Manifest:
 
         return self._operate(key, writes)
 
+    def replay(self, landed: Landed, origins: Mapping[ItemKey, tuple[int, int]], file: str, reason: str) -> Discovered:
+        """Registers an item that consists of bad lines of other items, and records at each of these that its lines went there.
+
+        `origins`: the number of lines of each item, and the number of its replays when these lines were chosen. `file`: names
+        the lines. Raises Refused if other lines of an item were replayed meanwhile: then choose again.
+        """
+        key, steps = landed.key, self.steps(landed.key.feed)
+
+        def attempt() -> Discovered:
+            items: list[tuple[Item, int]] = []
+            for origin, (lines, before) in origins.items():
+                item = self.item(origin)
+                if len(item.replayed) != before:
+                    raise Refused(f"{origin.name}: bad lines of it were replayed meanwhile; try again")
+                items.append((item, lines))
+            states, rules = self._states_and_skip_rules(key.feed)
+            skips = self._skips([landed], rules, steps)
+            writes = transitions.replay(landed, items, file, reason, steps, states, OPERATOR, self._stamp(), skips)
+            if not self._rehearsing:
+                self._write([*writes, Check(SKIP_RULES, rules.version)])
+            return Discovered(landed, _lateness(key, steps, states))
+
+        return optimistically(
+            attempt, lambda: Refused(f"{key.name}: the items that it replays changed {TRIES} times meanwhile; try again")
+        )
+
     def acknowledge(self, key: ItemKey, checksum: str, reason: str, automatic: bool = False) -> Record:
         """Records that other content of an item's directory is known, and will not be loaded.
 

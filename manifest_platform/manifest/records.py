@@ -43,10 +43,11 @@ TARGET_REASON = "iglu:com.manifest_platform/reason/jsonschema/1-0-2"
 key of an application that starts with the item, the position up to which it passes over all items.
 """
 RELOAD_REASON = "iglu:com.manifest_platform/reason/jsonschema/1-0-3"
-"""The same, of a reload: also {reloads, allows?}.
+"""The same, of a reload or a replay: also {reloads, allows?, replays?, replayed?}.
 
 `reloads`: the applications that `reopens` names replace the rows that they have of the item. `allows`: `missing`, if the item
-may be reloaded although some of its rows are no longer in the warehouse.
+may be reloaded although some of its rows are no longer in the warehouse. `replays`: the ids of the items whose bad lines this
+item consists of. `replayed`: {item, lines, file}, the item that bad lines of this one went to, and the file that names them.
 """
 
 SKIPPED_BY_RULE = "iglu:com.manifest_platform/skipped_by_rule/jsonschema/1-0-0"

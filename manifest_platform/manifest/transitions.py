@@ -210,6 +210,40 @@ def discover(
     return writes
 
 
+def replay(
+    landed: Landed,
+    origins: Sequence[tuple[Item, int]],
+    file: str,
+    reason: str,
+    steps: Sequence[Step],
+    states: Mapping[str, StepState],
+    application: Application,
+    stamp: Stamp,
+    skips: Mapping[ItemKey, Sequence[SkipRule]] = NOTHING_SKIPPED,
+) -> list[Write]:
+    """Registers an item that consists of bad lines of other items, together with a record of each of these.
+
+    Each record takes the next number of its item, so of two replays of the same line only one comes through. `origins`: the
+    items, each with the number of its lines. `file`: the file that names the lines.
+    """
+    writes = discover([landed], steps, states, application, stamp, skips)
+    records = (Record.from_dict(one.data) for one in writes if isinstance(one, Put) and "record_id" in one.data)
+    made = Item(landed.key, tuple(records))
+    data = {"reason": reason, "replays": sorted(item.key.id for item, _ in origins), "keeps_skips": True}
+    named = append(made, State.NEW, application, _own(stamp), payload=Payload(RELOAD_REASON, data))
+    writes.append(put_record(landed.key, named.records[-1]))
+    for item, lines in origins:
+        told = {"item": landed.key.id, "lines": lines, "file": file}
+        data = {"reason": reason, "replayed": told, "keeps_skips": True}
+        noted = append(item, State.NEW, application, _own(stamp), payload=Payload(RELOAD_REASON, data))
+        writes.append(put_record(item.key, noted.records[-1]))
+    return writes
+
+
+def _own(stamp: Stamp) -> Stamp:
+    return dataclasses.replace(stamp, record_id=str(uuid4()))
+
+
 def sweep(item: Item, step: Step, state: StepState, application: Application, stamp: Stamp) -> list[Write]:
     """Marks an item late that was registered while the watermark jumped over it."""
     reason = "registered while a later item was being applied"

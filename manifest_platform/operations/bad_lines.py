@@ -16,6 +16,7 @@ import orjson
 from manifest_platform import progress, storage
 from manifest_platform.listing import BAD_TABLE
 from manifest_platform.manifest import Application, Item, ItemKey
+from manifest_platform.operations.bad_replay import replayed_lines
 from manifest_platform.pipeline import SHRED, Pipeline
 from manifest_platform.pipeline.shredding import OutputGone, listing_of
 from manifest_platform.warehouse.errors import Unavailable
@@ -78,10 +79,13 @@ class BadGroup:
     newest: ItemKey
 
 
-def bad_lines(pipeline: Pipeline, wanted: Wanted, looked: Looked, content: bool = False) -> Iterator[BadLine]:
+def bad_lines(
+    pipeline: Pipeline, wanted: Wanted, looked: Looked, content: bool = False, is_open: bool = False
+) -> Iterator[BadLine]:
     """Yields the bad rows of shredded items, newest item first, rows of an item in the order of their files.
 
-    Some rows are in memory at a time. `content`: read the lines themselves, too. `looked` is counted up.
+    Some rows are in memory at a time. `content`: read the lines themselves, too. `is_open`: only rows that were not replayed.
+    `looked` is counted up.
     """
     for item in _items(pipeline, wanted):
         looked.items += 1
@@ -89,8 +93,11 @@ def bad_lines(pipeline: Pipeline, wanted: Wanted, looked: Looked, content: bool 
         if record is None or not record.data.get("bad"):
             continue
         try:
+            replayed = replayed_lines(item) if is_open else set()
             for uri in listing_of(item).uris(BAD_TABLE):
-                yield from _lines(item.key, uri, wanted, content)
+                for one in _lines(item.key, uri, wanted, content):
+                    if (one.row["file"], one.row["line"]) not in replayed:
+                        yield one
         except (OutputGone, Unavailable, OSError) as error:
             looked.fail(item.key, error)
 

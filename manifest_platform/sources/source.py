@@ -20,6 +20,7 @@ from manifest_platform.remedies import Action, Remedy
 from manifest_platform.sources.capture import Attempts, CaptureEvent, CapturePlan
 from manifest_platform.sources.directories import DirectoryName, Found, FoundNames, LandedDirectory, Marker, Settle
 from manifest_platform.sources.preview import Bounds, Guess, Place, Sample
+from manifest_platform.sources.replays import Replays
 from manifest_platform.sources.settings import PLATFORM_STEPS, DatasetBasics, DatasetSettings
 from manifest_platform.sources.windows import FoundWindows
 from manifest_platform.warehouse.load import Limits, Origin
@@ -204,6 +205,11 @@ class Source(ABC):
     @property
     def schemas(self) -> Schemas | None:
         """The schemas that describe rows, newly opened by each call; None if the source has no schemas."""
+        return None
+
+    @property
+    def replays(self) -> Replays | None:
+        """The way to read bad lines again; None if a line means nothing without its file, or its place in the order."""
         return None
 
     # Names and directories

@@ -12,8 +12,9 @@ from manifest_platform.cli.exits import Exit
 from manifest_platform_tests.cli.every_command import every_command, help_of
 
 MAIN = {
-    "accept", "archive", "capture", "discover", "doctor", "drain", "explain", "full begin", "history", "init", "merge explain",
-    "merge run", "merge show", "preview", "query", "queue", "reload", "reshred", "resolve", "skip add", "skip items", "sql",
+    "accept", "archive", "bad replay", "capture", "discover", "doctor", "drain", "explain", "full begin", "history", "init",
+    "merge explain", "merge run", "merge show", "preview", "query", "queue", "reload", "reshred", "resolve", "skip add",
+    "skip items", "sql",
     "status", "unskip", "warehouse check", "warehouse grants", "warehouse reconcile", "warehouse upkeep",
 }  # fmt: skip
 """The commands whose help has examples."""

@@ -68,6 +68,7 @@ LINES: dict[str, list[list[str]]] = {
     "merge show": [["tables"], [HOSTILE]],
     "resolve": [[HOSTILE], [RUNS[1], "--reason", HOSTILE]],
     "reshred": [[HOSTILE], [ITEM, "--reason", HOSTILE]],
+    "bad replay": [[HOSTILE], ["--about", HOSTILE], ["--since", HOSTILE]],
     "reload": [[HOSTILE], [ITEM, "--dry-run", "--reason", HOSTILE]],
     "accept": [[HOSTILE, "--reason", HOSTILE], [ITEM, "--reason", HOSTILE]],
     "skip items": [[RUNS[2], "--reason", HOSTILE]],

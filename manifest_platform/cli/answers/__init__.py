@@ -74,6 +74,7 @@ ANSWERS: dict[str, Any] = {
     "merge external-schema": merging.ExternalSchema,
     "resolve": _DECIDED,
     "reshred": _DECIDED,
+    "bad replay": work.BadReplayed,
     "reload": Lines((*_DECIDED.types, work.Replacing)),
     "accept": _DECIDED,
     "skip items": _DECIDED,

@@ -337,6 +337,16 @@ class Replacing(TypedDict):
     loads: dict[str, int]
 
 
+class BadReplayed(TypedDict):
+    """The new items that consist of bad lines which are good now. Lines by origin: good, still bad, and without their bytes."""
+
+    dry_run: bool
+    items: list[str]
+    good: dict[str, int]
+    bad: dict[str, int]
+    lost: dict[str, int]
+
+
 class DecisionsEnded(TypedDict):
     """The number of decisions that were written and refused. The last line, if there are several items."""
 

@@ -31,6 +31,7 @@ from manifest_platform.sources.directories import (
 from manifest_platform.sources.errors import LandingMisconfigured
 from manifest_platform.sources.layouts import Template, Window, parse_window_name
 from manifest_platform.sources.preview import Bounds, Guess, Place, Sample
+from manifest_platform.sources.replays import Replays
 from manifest_platform.sources.snowplow.settings import EVENTS_TABLE, FEED, RUNS, SnowplowSettings, time_column
 from manifest_platform.sources.source import LOAD, SHRED, Known, Named, Source, Words, rewritten
 from manifest_platform.sources.windows import FoundWindows, Registered, Stretch, divide, list_windows, read_window
@@ -177,6 +178,17 @@ class SnowplowEnriched(Source):
         """The rule for events of earlier runs: the same id and fingerprint. Entities follow the event that they belong to."""
         load = self.settings.load
         return None if load.duplicates == "off" else Rule(IDENTITY, load.days, load.duplicates == "seen")
+
+    @property
+    def replays(self) -> Replays:
+        """Every line is an event by itself. Raises RegistryRefused if the key of a registry is not set."""
+        from manifest_platform.sources.snowplow.bad.replays import EventReplays
+        from manifest_platform.sources.snowplow.schemas.resolver import Resolver
+
+        settings = self.settings.shred
+        resolver = Resolver(self._registries(), settings.registry_limits, settings.tables, settings.rules())
+        complete = self.completeness
+        return EventReplays(resolver, settings.rules(), complete, lambda uri: self.landed(FEED, read_run(uri, complete)))
 
     def steps(self, feed: str, attempts: int) -> tuple[Step, ...]:
         """Returns shred, whose completions are numbered for merging, and load, which is strictly ordered."""

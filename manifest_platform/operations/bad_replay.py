@@ -1,0 +1,213 @@
+"""`bad replay`: bad rows of loaded items are read again, and what is good now becomes a new item.
+
+Use it once the cause is gone, as after a schema was published. The lines are written exactly as they were, below the platform's
+own prefix, and registered as an item of the present time that names its origins. It is shredded and loaded like any other. A
+record of each origin names its lines that went there, so that no line is replayed twice.
+
+The files are written before the manifest names them. A crash in between leaves a folder that nothing names; the next replay of
+the same lines finds it, and uses its name again.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections import Counter
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any
+
+from manifest_platform import failpoints, storage
+from manifest_platform.listing import BAD_TABLE
+from manifest_platform.manifest import Application, Item, ItemKey, Refused
+from manifest_platform.pipeline import SHRED, Pipeline
+from manifest_platform.pipeline.shredding import listing_of
+from manifest_platform.remedies import Action, Remedy
+from manifest_platform.sources.replays import Replays
+
+ORIGINS = 40
+"""The most origins of one new item: each adds a record to the transaction that registers it."""
+MOST_BYTES = 64 << 20
+"""The most bytes of lines in one new item."""
+_DIGITS = 12
+_COLUMNS = ("file", "line", "reasons", "raw", "byte_length", "raw_base64")
+
+Place = tuple[str, int]
+"""A line: its file's URI and its number."""
+
+
+@dataclass(frozen=True)
+class BadLine:
+    """An open bad row. `data`: its exact bytes; None if they were not kept."""
+
+    place: Place
+    reasons: str
+    data: bytes | None
+
+
+@dataclass
+class Replayed:
+    """The result for some items. `items`: the new items. Lines by origin: `good`, `bad` (still), `lost` (no exact bytes)."""
+
+    items: list[str] = field(default_factory=list)
+    good: Counter[str] = field(default_factory=Counter)
+    bad: Counter[str] = field(default_factory=Counter)
+    lost: Counter[str] = field(default_factory=Counter)
+
+
+def replay(pipeline: Pipeline, keys: Sequence[ItemKey], reason: str, about: str = "", dry_run: bool = False) -> Replayed:
+    """Replays the open bad rows of loaded items whose reasons contain a text. `dry_run`: reads them again, and writes nothing.
+
+    Raises Refused for a source whose lines cannot be read alone, and for an item that is not loaded; errors of shredding.
+    """
+    replays = replays_of(pipeline)
+    done = Replayed()
+    chosen: dict[ItemKey, tuple[int, list[BadLine]]] = {}
+    size = 0
+    for key in keys:
+        item = _loaded(pipeline, key)
+        lines = [one for one in open_rows(pipeline, item) if about in one.reasons]
+        kept = [one for one in lines if one.data is not None]
+        parse = replays.parses([one.data or b"" for one in kept])
+        good = [one for one, parses in zip(kept, parse, strict=True) if parses]
+        done.good[key.name] += len(good)
+        done.bad[key.name] += len(kept) - len(good)
+        done.lost[key.name] += len(lines) - len(kept)
+        for some in _portions(good):
+            portion = sum(len(one.data or b"") for one in some)
+            if chosen and (len(chosen) == ORIGINS or size + portion > MOST_BYTES or key in chosen):
+                done.items += _register(pipeline, replays, chosen, reason, dry_run)
+                chosen, size = {}, 0
+                item = pipeline.manifest.item(key)
+            chosen[key], size = (len(item.replayed), some), size + portion
+    done.items += _register(pipeline, replays, chosen, reason, dry_run)
+    return done
+
+
+def replays_of(pipeline: Pipeline) -> Replays:
+    """Returns the way to read a dataset's bad lines again. Raises Refused if there is none."""
+    found = pipeline.source.replays
+    if found is None:
+        raise Refused(
+            f"bad rows of dataset {pipeline.name} cannot be replayed: a line of its source, {pipeline.dataset.source}, means"
+            " nothing without its file, and later changes may follow it. Correct the cause and shred the item again; rows that"
+            " change by key need a full load"
+        )
+    return found
+
+
+def open_rows(pipeline: Pipeline, item: Item) -> Iterator[BadLine]:
+    """Yields the bad rows of an item's output that were not replayed. Raises OutputGone, OSError."""
+    import pyarrow.parquet as pq
+
+    from manifest_platform.shred.rows import kept_bytes
+
+    listing, replayed = listing_of(item), replayed_lines(item)
+    for uri in listing.uris(BAD_TABLE):
+        system, path = storage.filesystem(uri)
+        with system.open_input_file(path) as file:
+            parquet = pq.ParquetFile(file)
+            columns = [name for name in _COLUMNS if name in parquet.schema_arrow.names]
+            for batch in parquet.iter_batches(columns=columns):
+                for row in batch.to_pylist():
+                    place = (row["file"], row["line"])
+                    if place not in replayed:
+                        yield BadLine(place, row["reasons"], kept_bytes(row))
+
+
+def count_open(pipeline: Pipeline, item: Item) -> int:
+    """Returns the number of an item's bad rows that were not replayed, by its records alone."""
+    shredded = item.processed_by(Application(SHRED))
+    bad = shredded.data.get("bad", 0) if shredded else 0
+    return max(0, bad - sum(record.data["replayed"]["lines"] for record in item.replayed))
+
+
+def replayed_lines(item: Item) -> set[Place]:
+    """Returns the lines of an item that were replayed. Raises OSError if a file that names them is gone."""
+    found: set[Place] = set()
+    for record in item.replayed:
+        named = json.loads(storage.read_bytes(record.data["replayed"]["file"]))
+        found |= {(file, line) for file, line in named["lines"][item.key.id]}
+    return found
+
+
+def with_bad_rows(pipeline: Pipeline, feed: str, since: datetime | None = None) -> Iterator[Item]:
+    """Yields the loaded items of a feed that have open bad rows. Reads all items that are not archived.
+
+    `since`: only items whose logical time is this time or later.
+    """
+    for item in pipeline.manifest.items(feed, archived=False):
+        time = pipeline.source.time(item.key.name)
+        if count_open(pipeline, item) and _is_loaded(pipeline, item) and (since is None or (time and time >= since)):
+            yield item
+
+
+def _loaded(pipeline: Pipeline, key: ItemKey) -> Item:
+    item = pipeline.manifest.item(key)
+    if not _is_loaded(pipeline, item):
+        raise Refused(
+            f"{key.name} is not loaded, so nothing of it needs to be replayed: shred it again",
+            Remedy(Action.RESHRED, item=key.name),
+        )
+    return item
+
+
+def _is_loaded(pipeline: Pipeline, item: Item) -> bool:
+    """True if an item is loaded into every target. Until then, shredding it again is enough."""
+    serving = pipeline.manifest.serving_epochs(item.key.feed)
+    return all(item.processed_by(one.load, serving.get(one.load.key, 1)) for one in pipeline.each_target())
+
+
+def _portions(lines: Sequence[BadLine]) -> Iterator[list[BadLine]]:
+    """Yields the lines in portions of at most MOST_BYTES, each of at least one line."""
+    some: list[BadLine] = []
+    size = 0
+    for one in lines:
+        if some and size + len(one.data or b"") > MOST_BYTES:
+            yield some
+            some, size = [], 0
+        some.append(one)
+        size += len(one.data or b"")
+    if some:
+        yield some
+
+
+def _register(
+    pipeline: Pipeline,
+    replays: Replays,
+    chosen: dict[ItemKey, tuple[int, list[BadLine]]],
+    reason: str,
+    dry_run: bool,
+) -> list[str]:
+    """Writes the chosen lines and registers them as an item. Returns its name; nothing in a dry run, and without lines."""
+    if not chosen or dry_run:
+        return []
+    lines = [one for _, some in chosen.values() for one in some]
+    named: dict[str, list[Place]] = {key.id: [one.place for one in some] for key, (_, some) in chosen.items()}
+    text = json.dumps({"lines": named}, sort_keys=True)
+    digest = hashlib.sha256(b"\n".join([text.encode(), *(one.data or b"" for one in lines)])).hexdigest()[:_DIGITS]
+    root = replays_root(pipeline)
+    name = _begun(root, digest) or replays.name(pipeline.clock(), digest)
+    file = f"{root}/{name}.json"
+    storage.write_bytes(file, text.encode())
+    landed = replays.write(f"{root}/{name}", [one.data or b"" for one in lines])
+    failpoints.reach("replay.written")
+    origins = {key: (len(some), before) for key, (before, some) in chosen.items()}
+    pipeline.manifest.replay(landed, origins, file, reason)
+    return [landed.key.name]
+
+
+def replays_root(pipeline: Pipeline) -> str:
+    """Returns the URI of the folder that holds the lines of a dataset's replays."""
+    return f"{storage.as_uri(pipeline.dataset.shred.output)}/_replays/{pipeline.name}"
+
+
+def _begun(root: str, digest: str) -> str | None:
+    """Returns the name under which a replay that crashed has written the same lines; None if there is none."""
+    from pyarrow.fs import FileSelector
+
+    system, path = storage.filesystem(root)
+    names: Collection[Any] = system.get_file_info(FileSelector(path, allow_not_found=True))
+    found = sorted(one.base_name for one in names if one.base_name.endswith(f"-{digest}.json"))
+    return found[0].removesuffix(".json") if found else None

@@ -1,0 +1,148 @@
+"""Replays of bad rows: exact bytes, never twice, safe in a crash, and told by the records of both items."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from manifest_platform import failpoints
+from manifest_platform.demo.events import SCHEMAS
+from manifest_platform.manifest import Refused
+from manifest_platform.operations.bad_lines import Looked, Wanted, bad_groups, bad_lines
+from manifest_platform.operations.bad_replay import Replayed, count_open, open_rows, replay, replays_root, with_bad_rows
+from manifest_platform.operations.doctor import Doctor
+from manifest_platform.operations.reload import reload
+from manifest_platform.operations.reshred import reshred
+from manifest_platform.pipeline import Pipeline, Stop
+from manifest_platform.sources.snowplow.settings import FEED
+from manifest_platform_tests.pipeline.shop import Shop, drained, keys
+
+CART = "com.acme/add_to_cart"
+RUNS = 2
+
+
+@pytest.fixture
+def shop(tmp_path: Path, spark: Any) -> Shop:
+    """A shop whose runs are loaded, with events of a schema that is not published yet, and a line that is never an event."""
+    shutil.copytree(SCHEMAS, tmp_path / "schemas", ignore=shutil.ignore_patterns("add_to_cart"))
+    bad = {"max_share": 0.9, "max_count": 1000}
+    shop = Shop(tmp_path, shred={"schemas": [str(tmp_path / "schemas")], "bad_rows": bad})
+    shop.write(*range(RUNS))
+    part = shop.directory(0) / "part-00000.tsv"
+    part.write_bytes(b"\xff\tnot an event\n" + part.read_bytes())
+    with shop.open() as pipeline:
+        shop.land(pipeline, RUNS)
+        assert drained(pipeline, spark)[1].stop is Stop.IDLE
+    return shop
+
+
+def publish(shop: Shop) -> None:
+    shutil.copytree(SCHEMAS / CART, shop.home / "schemas" / CART)
+
+
+def replayed(pipeline: Pipeline, **options: Any) -> Replayed:
+    found = [item.key for item in with_bad_rows(pipeline, FEED)]
+    return replay(pipeline, found, "the schema is published", **options)
+
+
+def test_lines_that_are_good_now_become_an_item_of_the_present_time(shop: Shop, spark: Any) -> None:
+    with shop.open() as pipeline:
+        events = pipeline.warehouse.row_counts()["events"]
+        bad = sum(count_open(pipeline, item) for item in with_bad_rows(pipeline, FEED))
+        assert not replayed(pipeline).items, "the schema is not published"
+        publish(shop)
+        told = replayed(pipeline, dry_run=True)
+        assert (told.items, sum(told.good.values())) == ([], bad - 1)
+        assert not Path(replays_root(pipeline).removeprefix("file://")).exists()
+
+        done = replayed(pipeline)
+        [name] = done.items
+        assert (sum(done.good.values()), sum(done.bad.values()), sum(done.lost.values())) == (bad - 1, 1, 0)
+        made = pipeline.manifest.item(pipeline.key(name))
+        origins = {key.id for key in keys(pipeline, *range(RUNS + 1))}
+        assert set(made.replays) <= origins and made.records[-1].data["reason"] == "the schema is published"
+        for id_ in made.replays:
+            [origin] = [key for key in keys(pipeline, *range(RUNS + 1)) if key.id == id_]
+            [record] = pipeline.manifest.item(origin).replayed
+            assert record.data["replayed"]["item"] == made.key.id
+
+        place = Path(made.place.removeprefix("file://"))
+        lines = (place / "part-00000.tsv").read_bytes().split(b"\n")
+        landed = (shop.directory(number) / "part-00000.tsv" for number in range(RUNS + 1))
+        assert lines.pop() == b"" and set(lines) <= {line for file in landed for line in file.read_bytes().split(b"\n")}
+
+        assert not replayed(pipeline).items, "no line is replayed twice"
+        report = drained(pipeline, spark)[1]
+        assert (report.stop, report.loaded) == (Stop.IDLE, 1)
+        assert pipeline.warehouse.row_counts()["events"] == events + bad - 1
+        assert pipeline.manifest.state(pipeline.load).feed(FEED).watermark == made.key.position
+        assert not replayed(pipeline).items
+        assert sum(group.rows for group in bad_groups(bad_lines(pipeline, Wanted(), Looked(), is_open=True))) == 1
+        left = [row for item in with_bad_rows(pipeline, FEED) for row in open_rows(pipeline, item)]
+        assert [row.data for row in left] == [b"\xff\tnot an event"]
+        pipeline.warehouse.close()
+        assert Doctor(pipeline).examine().findings == []
+    assert shop.doubled_events == []
+
+
+def test_a_replay_that_is_killed_before_it_is_registered_loads_nothing_twice(
+    shop: Shop, spark: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    publish(shop)
+    with shop.open() as pipeline, monkeypatch.context() as patch:
+        patch.setenv(failpoints.VARIABLE, "replay.written:raise")
+        with pytest.raises(failpoints.FailpointReached):
+            replayed(pipeline)
+        assert drained(pipeline)[1].loaded == 0
+    with shop.open() as pipeline:
+        [name] = replayed(pipeline).items
+        folders = [path for path in Path(replays_root(pipeline).removeprefix("file://")).iterdir() if path.is_dir()]
+        assert [path.name for path in folders] == [name]
+        drained(pipeline, spark)
+        assert not replayed(pipeline).items
+    assert shop.doubled_events == []
+
+
+def test_of_two_replays_of_the_same_lines_one_comes_through(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
+    publish(shop)
+    with shop.open() as pipeline, shop.open() as other:
+        write = other.manifest.replay
+
+        def late(*given: Any) -> Any:
+            monkeypatch.undo()
+            assert replayed(pipeline).items
+            return write(*given)
+
+        monkeypatch.setattr(other.manifest, "replay", late)
+        with pytest.raises(Refused, match="were replayed meanwhile"):
+            replayed(other)
+
+
+@pytest.mark.long
+def test_what_was_replayed_is_not_loaded_again_with_its_origin(shop: Shop, spark: Any) -> None:
+    publish(shop)
+    with shop.open() as pipeline:
+        assert replayed(pipeline).items
+        drained(pipeline, spark)
+        key = next(one for one in keys(pipeline, *range(RUNS)) if pipeline.manifest.item(one).replayed)
+        reload(pipeline, key, "its output is the same")
+        drained(pipeline)
+        reshred(pipeline, key, "its output has more events now")
+        drained(pipeline, spark)
+        with pytest.raises(Refused, match="would be loaded twice"):
+            reload(pipeline, key, "with them")
+
+
+def test_only_rows_of_loaded_items_and_of_sources_whose_lines_stand_alone(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
+    publish(shop)
+    with shop.open() as pipeline:
+        assert not replayed(pipeline, about="of another cause").good.total()
+        [key] = shop.land(pipeline, 9)
+        with pytest.raises(Refused, match="is not loaded"):
+            replay(pipeline, [key], "too early")
+        monkeypatch.setattr(type(pipeline.source), "replays", None)
+        with pytest.raises(Refused, match="cannot be replayed"):
+            replayed(pipeline)
