@@ -58,6 +58,9 @@ COMMANDS = {
     "warehouse": Known("warehouse", "Checks a warehouse, or continues after it was restored or replaced."),
     "store": Known("store", "Creates, checks or upgrades the manifest's store."),
     "dump": Known("dump", "Writes the whole manifest of a dataset to stdout."),
+    "cutover": Known(
+        "cutover", "Replaces another loader: checks its tables, takes them over, or compares with tables beside them."
+    ),
     "import": Known("dump", "Imports a dump into the configured store."),
     "import-snowplow": Known("migrate", "Imports a table of the Snowplow Processing Manifest."),
     "import-snowflake": Known("migrate", "Imports a table of the Snowflake Loader's manifest."),

@@ -32,6 +32,6 @@ def sql(
     settings = configuration(context)
     dataset = settings.dataset(chosen_dataset(context))
     engine = settings.engine_of(dataset, only_target(context, target))
-    with closing(open_warehouse(engine, dataset, read_only=True)) as warehouse:
+    with closing(open_warehouse(engine, dataset, settings.datasets[dataset].load.schema_name, read_only=True)) as warehouse:
         print_answer(lambda most: warehouse.query(query, most), as_json(context))
     return Exit.DONE

@@ -271,10 +271,27 @@ class Config(Settings):
         reserved = sorted({CONTROL_SCHEMA, *(name for engine in self.engines.values() for name in engine.reserved_schemas)})
         message = f"is a reserved schema of the warehouse; allowed: any name but {', '.join(reserved)}"
         kind = PydanticCustomError("reserved", "{message}", {"message": message})
-        taken = [name for name in self.datasets if name in reserved]
+        taken: list[tuple[tuple[str, ...], str]] = [(("datasets", name), name) for name in self.datasets if name in reserved]
+        for name, dataset in self.datasets.items():
+            if (schema := dataset.load.schema_name) in reserved:
+                taken.append((("datasets", name, "load", "schema_name"), schema))
         if taken:
-            problems = [InitErrorDetails(type=kind, loc=("datasets", name), input=name) for name in taken]
+            problems = [InitErrorDetails(type=kind, loc=loc, input=name) for loc, name in taken]
             raise ValidationError.from_exception_data("configuration", problems)
+        return self
+
+    @model_validator(mode="after")
+    def _have_schemas_of_their_own(self) -> Config:
+        """Refuses two datasets in one schema: their tables may have the same names."""
+        owners: dict[str, str] = {}
+        for name, dataset in self.datasets.items():
+            schema = dataset.load.schema_name or name
+            if owner := owners.get(schema):
+                raise ValueError(
+                    f"datasets.{name}: its tables would be in schema {schema!r}, which has those of dataset {owner}; allowed in"
+                    " load.schema_name: a schema that no other dataset has"
+                )
+            owners[schema] = name
         return self
 
     @model_validator(mode="after")

@@ -83,7 +83,7 @@ def states_of_tables(pipeline: Pipeline, with_warehouse: bool = True) -> TableSt
             if rows is None:
                 states.uncounted += 1
                 continue
-            accepted = record.token is None or record.token <= standing.accepted
+            accepted = was_accepted(record, standing.accepted)
             states.accepted += accepted
             for table, count in rows.items():
                 one = found.setdefault(table, TableState(table))
@@ -95,6 +95,22 @@ def states_of_tables(pipeline: Pipeline, with_warehouse: bool = True) -> TableSt
     if with_warehouse:
         _compare(pipeline, states, found, expected, epochs)
     return states
+
+
+def was_accepted(record: Record, accepted: int) -> bool:
+    """True if the ledger need not have a load, because it came before the warehouse was accepted as it is, or was imported.
+
+    `accepted`: the token of the newest load before that, 0 if there was none. A load that was taken over from a former loader
+    has no token, as an imported one, but it was entered in the ledger.
+    """
+    if record.token is None:
+        return not was_taken_over(record) or accepted > 0
+    return record.token <= accepted
+
+
+def was_taken_over(record: Record) -> bool:
+    """True if a load of a former loader was entered in our ledger."""
+    return record.token is None and "applied_at" in record.data
 
 
 def _counting(pipeline: Pipeline, feed: str, serving: int) -> Iterator[tuple[Item, Record]]:
@@ -137,7 +153,7 @@ def _compare(
     from manifest_platform.warehouse.apply import open_warehouse
 
     ledger: Counter[str] = Counter()
-    with closing(open_warehouse(pipeline.engine_settings, pipeline.name, read_only=True)) as reader:
+    with closing(open_warehouse(pipeline.engine_settings, pipeline.name, pipeline.schema, read_only=True)) as reader:
         for feed, epoch in epochs.items():
             if broken := broken_at(pipeline, reader, feed):
                 states.differences.append(Difference(None, f"feed {feed}: {broken.reason}", broken.remedy))

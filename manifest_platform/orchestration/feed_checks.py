@@ -422,7 +422,7 @@ def _reading(pipeline: Pipeline) -> Generator[Warehouse]:
     if "warehouse" in pipeline.__dict__:
         yield pipeline.warehouse
         return
-    with closing(open_warehouse(pipeline.engine_settings, pipeline.name, read_only=True)) as reader:
+    with closing(open_warehouse(pipeline.engine_settings, pipeline.name, pipeline.schema, read_only=True)) as reader:
         yield reader
 
 

@@ -39,10 +39,12 @@ class Names:
     """The names of a dataset's assets and partition sets. The translator is asked for each key once.
 
     `main_table`: the table whose row count is shown separately. `target`: the target that `warehouse` and `table` mean.
+    `schema`: the schema of the dataset's tables in the warehouse.
     """
 
     def __init__(self, config: Config, source: Source, translator: DatasetTranslator | None = None) -> None:
         self.dataset, self.feeds, self.main_table = source.dataset, source.feeds, source.main_table
+        self.schema = config.datasets[source.dataset].load.schema_name or source.dataset
         self._config, self._source, self._translator = config, source, translator or DatasetTranslator()
         self._keys: dict[tuple[AssetKind, str | None, str | None, str], dg.AssetKey] = {}
         self.targets = config.targets_of(source.dataset)

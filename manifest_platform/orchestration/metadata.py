@@ -98,7 +98,7 @@ def table_events(
             **({"dagster/row_count": held[name]} if held and name in held else {}),
             "rows_loaded": sum(rows.values()),
             "rows_by_partition": counts("partition", {"rows": rows}),
-            **table_metadata(names.dataset, table),
+            **table_metadata(names.schema, table),
         }
         yield materialization(names.table(name), metadata=metadata)
 

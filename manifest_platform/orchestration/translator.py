@@ -173,7 +173,7 @@ def _metadata(props: DatasetProps) -> dict[str, Any]:
 def _table_metadata(props: DatasetProps) -> dict[str, Any]:
     match props.columns:
         case Table() as table:
-            return table_metadata(props.dataset, table)
+            return table_metadata(props.config.datasets[props.dataset].load.schema_name or props.dataset, table)
         case MergedTable() as table:
             merge = props.source.settings.merge
             said = merge.tables[table.key].comments if merge and table.key in merge.tables else {}
@@ -188,7 +188,7 @@ def _table_metadata(props: DatasetProps) -> dict[str, Any]:
     return {}
 
 
-def table_metadata(dataset: str, table: Table) -> dict[str, dg.MetadataValue]:
+def table_metadata(schema: str, table: Table) -> dict[str, dg.MetadataValue]:
     """The name of a table in the warehouse, and its columns with the source's descriptions."""
     columns = [
         dg.TableColumn(
@@ -200,7 +200,7 @@ def table_metadata(dataset: str, table: Table) -> dict[str, dg.MetadataValue]:
         for column in table.columns
     ]
     return {
-        "dagster/table_name": dg.MetadataValue.text(f"{dataset}.{table.name}"),
+        "dagster/table_name": dg.MetadataValue.text(f"{schema}.{table.name}"),
         "dagster/column_schema": dg.MetadataValue.table_schema(dg.TableSchema(columns)),
     }
 

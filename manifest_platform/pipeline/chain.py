@@ -118,9 +118,11 @@ def _reader(pipeline: Pipeline, patient: bool, look: Look | None) -> Generator[W
         yield pipeline.warehouse
         return
     if look:
-        yield Warehouse(look.engine, pipeline.name)
+        yield Warehouse(look.engine, pipeline.name, pipeline.schema)
         return
-    with contextlib.closing(open_warehouse(pipeline.engine_settings, pipeline.name, read_only=True, patience=0.1)) as reader:
+    with contextlib.closing(
+        open_warehouse(pipeline.engine_settings, pipeline.name, pipeline.schema, read_only=True, patience=0.1)
+    ) as reader:
         yield reader
 
 

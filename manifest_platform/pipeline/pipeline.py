@@ -159,12 +159,17 @@ class Pipeline:
         """The holder named in the leases that this process takes."""
         return f"{operator_name()}@{socket.gethostname()}:{os.getpid()}"
 
+    @property
+    def schema(self) -> str:
+        """The schema of the dataset's tables in the warehouse."""
+        return self.dataset.load.schema_name or self.name
+
     @cached_property
     def warehouse(self) -> Warehouse:
         """The dataset's tables in the warehouse. Connects at first use."""
         from manifest_platform.warehouse.apply import open_warehouse
 
-        warehouse = open_warehouse(self.engine_settings, self.name)
+        warehouse = open_warehouse(self.engine_settings, self.name, self.schema)
         self._stack.callback(warehouse.close)
         return warehouse
 
@@ -201,14 +206,18 @@ class Pipeline:
 
         if self.has_warehouse_at_hand:
             return self.warehouse.newest_epoch()
-        with contextlib.closing(open_warehouse(self.engine_settings, self.name, read_only=True, patience=0.1)) as reader:
+        with contextlib.closing(
+            open_warehouse(self.engine_settings, self.name, self.schema, read_only=True, patience=0.1)
+        ) as reader:
             return reader.newest_epoch()
 
     def applied_at(self, key: ItemKey, since_epoch: int) -> datetime | None:
         """Returns the time at which the ledger has an item as applied, without waiting for a lock. Raises WarehouseError."""
         from manifest_platform.warehouse.apply import open_warehouse
 
-        with contextlib.closing(open_warehouse(self.engine_settings, self.name, read_only=True, patience=0.1)) as reader:
+        with contextlib.closing(
+            open_warehouse(self.engine_settings, self.name, self.schema, read_only=True, patience=0.1)
+        ) as reader:
             for entry in reader.ledger(key.feed, since_epoch, after=key.sort):
                 if entry.position >= key.position:
                     return entry.applied_at if entry.position == key.position else None

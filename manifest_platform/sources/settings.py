@@ -157,6 +157,13 @@ class LoadSettings(Settings):
         None, description="names of the targets that the dataset is loaded into; null for all: the warehouse, and `targets`"
     )
 
+    schema_name: str | None = Field(
+        None,
+        pattern=r"^[a-z_][a-z0-9_]{0,62}$",
+        description="the schema of the dataset's tables in the warehouse, such as that of tables taken over from another"
+        " loader; null for the dataset's name",
+    )
+
     @field_validator("targets")
     @classmethod
     def _once(cls, targets: tuple[str, ...] | None) -> tuple[str, ...] | None:

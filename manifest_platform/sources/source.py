@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 
     from manifest_platform.listing import Listing
     from manifest_platform.shred.batch import Directory, ShredFailure
+    from manifest_platform.sources.cutover import FormerLoader
     from manifest_platform.sources.schemas import Schemas
 
 SHRED, LOAD = PLATFORM_STEPS
@@ -210,6 +211,9 @@ class Source(ABC):
     @property
     def replays(self) -> Replays | None:
         """The way to read bad lines again; None if a line means nothing without its file, or its place in the order."""
+
+    def former_loader(self) -> FormerLoader | None:
+        """The loader whose tables a dataset may take over; None if the source knows none."""
         return None
 
     # Names and directories

@@ -24,6 +24,7 @@ from manifest_platform.column_names import spelled_twice
 from manifest_platform.listing import BAD_TABLE, Table
 from manifest_platform.manifest.item import short_name
 from manifest_platform.remedies import Action, Remedy
+from manifest_platform.warehouse import takeover
 from manifest_platform.warehouse.batch import Rows, require_consecutive, times_of
 from manifest_platform.warehouse.checks import Checked
 from manifest_platform.warehouse.columns import RenamedColumns, RenamedEntry
@@ -82,6 +83,7 @@ from manifest_platform.warehouse.rules import (
 )
 from manifest_platform.warehouse.snapshot import NameKept, Replacement, replacement
 from manifest_platform.warehouse.tables import LOAD_TIME, Staged, Tables, check_counts, is_passing
+from manifest_platform.warehouse.takeover import Standing
 from manifest_platform.warehouse.upkeep import OldRows, Upkeep
 
 __all__ = [
@@ -273,6 +275,55 @@ class Warehouse:
             raise
         except (Fenced, Behind, ManifestBehind) as error:
             raise NotTogether(str(error)) from error
+
+    @repeated
+    def standings(self, tables: Sequence[Table]) -> list[Standing]:
+        """Compares those of these tables that exist with what loads need. Writes nothing."""
+        self._tables.forget()
+        return list(takeover.standings(self._engine, self._tables, tables)) if self._engine.exists() else []
+
+    @repeated
+    def take_over(self, feed: str, entries: Sequence[LedgerEntry], rows: dict[str, int]) -> int:
+        """Enters what another loader has loaded into these tables, and returns the number of new entries. Idempotent.
+
+        `entries`: in the feed's order, with the rows that are known. `rows`: those of each table, all entries together. Nobody
+        else may do this, or load, meanwhile. Raises LoadFailed if the ledger has loads of the feed that are not among them.
+        """
+        self.prepare(feed)
+        there = {entry.item for entry in self._ledger.newest(feed, 0, "", self.patiently)}
+        if other := sorted(there - {entry.item for entry in entries}):
+            raise LoadFailed(
+                f"the ledger has {short_name(other[0])}, which this platform has loaded itself: tables are taken over before"
+                " the first load. Nothing was changed"
+            )
+        missing = takeover.completed([one for one in entries if one.item not in there], rows, self._ledger.sums(feed, 0))
+        if not missing:
+            return 0
+        with opened(self._engine) as transaction:
+            for start in range(0, len(missing), takeover.AT_ONCE):
+                self._ledger.write(transaction, missing[start : start + takeover.AT_ONCE])
+            failpoints.reach("takeover.in_transaction")
+            _commit_or_conflict(transaction, f"the takeover of the tables of dataset {self.dataset!r}")
+        return len(missing)
+
+    @repeated
+    def table_names(self) -> list[str]:
+        """Returns the names of the data tables, as the warehouse has them. Writes nothing."""
+        self._tables.forget()
+        return sorted(self._tables.columns()) if self._engine.exists() else []
+
+    @property
+    def engine(self) -> Engine:
+        """The engine, for a `Warehouse` of another schema on the same connection."""
+        return self._engine
+
+    def columns_of(self, table: str) -> dict[str, str]:
+        """Returns the types of a data table's columns; empty without such a table. Cached."""
+        return dict(self._tables.columns_of(table) or {})
+
+    def place_of(self, table: str) -> str:
+        """Returns the name of a data table with its schema, quoted for queries."""
+        return self._tables.qualified(table)
 
     def remove_old(self, old: OldRows) -> int:
         """Removes the old rows of a table in several transactions, and returns their number."""
@@ -695,13 +746,18 @@ class Warehouse:
 
 
 def open_warehouse(
-    settings: EngineSettings, dataset: str, *, read_only: bool = False, patience: float | None = None
+    settings: EngineSettings,
+    dataset: str,
+    schema: str | None = None,
+    *,
+    read_only: bool = False,
+    patience: float | None = None,
 ) -> Warehouse:
     """Returns a dataset's tables in the warehouse of the settings. It connects at first use. Close it after use.
 
-    `read_only`, `patience`: as in `EngineSettings.open`.
+    `schema`: that of the tables; None: the dataset's name. `read_only`, `patience`: as in `EngineSettings.open`.
     """
-    return Warehouse(settings.open(read_only=read_only, patience=patience), dataset)
+    return Warehouse(settings.open(read_only=read_only, patience=patience), dataset, schema)
 
 
 def other_content(item: str, checksum: str, entry: Entry | None) -> OtherContent:

@@ -355,6 +355,11 @@ class Ledger:
     ) -> list[LedgerEntry]:
         """Adds the entries of loads whose rows were moved, each with its rows by table and its time, by one statement."""
         entries = [_entry_of(*one) for one in applied]
+        self.write(transaction, entries)
+        return entries
+
+    def write(self, transaction: Transaction, entries: Sequence[LedgerEntry]) -> None:
+        """Adds entries by one statement."""
         marks = ", ".join(f"({', '.join('?' for _ in (*_LEDGER, FORM))})" for _ in entries)
         values: list[Any] = []
         for entry in entries:
@@ -362,7 +367,6 @@ class Ledger:
             stored["applied_at"] = naive(entry.applied_at)
             values += [*(stored[name] for name in _LEDGER), FORM]
         transaction.write(f'INSERT INTO {self._table} ({_LEDGER_NAMES}, "version") VALUES {marks}', values)  # noqa: S608
-        return entries
 
     @property
     def _table(self) -> str:

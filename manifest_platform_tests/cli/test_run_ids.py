@@ -43,7 +43,7 @@ SILENT = {
     *("config show", "config check", "config schema", "config reference", "store create", "store check", "store upgrade"),
     *("bad list", "bad count", "bad show"),
     *("schemas list", "schemas show", "schemas diff", "schemas ddl", "schemas fetch"),
-    *("import", "import-snowplow", "import-snowflake"),
+    *("import", "import-snowplow", "import-snowflake", "cutover check", "cutover adopt", "cutover compare"),
     *("completion", "schema", "preview", "init", "demo", "warehouse check", "warehouse grants"),
 }
 """Commands that record nothing, or what others recorded."""

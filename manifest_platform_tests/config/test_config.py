@@ -622,3 +622,14 @@ def test_an_empty_check_is_no_check(write):
     assert "checks.0: None: allowed: keys and their values, with kind as one of rows" in problems(
         write(f"{WHOLE}    load: {{checks: [null]}}\n")
     )
+
+
+def test_two_datasets_cannot_share_a_schema(write):
+    dataset = "{landing: {root: %s}, shred: {output: %s-out, schemas: [s]}, load: {schema_name: %s}}"
+    text = "datasets:\n  shop: " + dataset % ("a", "a", "atomic") + "\n  app: " + dataset % ("b", "b", "atomic") + "\n"
+    assert "its tables would be in schema 'atomic', which has those of dataset shop" in problems(write(text))
+
+
+def test_a_dataset_stays_out_of_reserved_schemas(write):
+    text = "datasets:\n  shop: {landing: {root: a}, shred: {output: b, schemas: [s]}, load: {schema_name: manifest_platform}}\n"
+    assert "datasets.shop.load.schema_name: 'manifest_platform': is a reserved schema" in problems(write(text))

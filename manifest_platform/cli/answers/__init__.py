@@ -16,7 +16,7 @@ from typing import Any
 
 from pydantic import TypeAdapter
 
-from manifest_platform.cli.answers import looks, merging, shared, work
+from manifest_platform.cli.answers import cutovers, looks, merging, shared, work
 
 DIALECT = "https://json-schema.org/draft/2020-12/schema"
 
@@ -102,6 +102,9 @@ ANSWERS: dict[str, Any] = {
     "store create": looks.Setup,
     "store check": looks.Setup,
     "store upgrade": work.Upgraded,
+    "cutover check": cutovers.CutoverChecked,
+    "cutover adopt": cutovers.CutoverAdopted,
+    "cutover compare": cutovers.CutoverCompared,
     "dump": Lines((dict[str, Any],)),
     "import": work.Imported,
     "import-snowplow": _IMPORTED,

@@ -121,7 +121,9 @@ class Doctor:
         """Opens a target for reading. Waits up to `patience` seconds for a lock of another process."""
         from manifest_platform.warehouse.apply import open_warehouse
 
-        return closing(open_warehouse(target.engine_settings, target.name, read_only=True, patience=self.patience))
+        return closing(
+            open_warehouse(target.engine_settings, target.name, target.schema, read_only=True, patience=self.patience)
+        )
 
     def repair(self) -> Diagnosis:
         """Repairs what is safe to repair, and returns what is still wrong. Raises StoreError, WarehouseError, LandingError.

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from manifest_platform.manifest import Application, Item, ItemKey, Record
 from manifest_platform.operations.doctor.findings import CLEAN, REPAIR, Finding, Kind
 from manifest_platform.operations.doctor.log import Watcher, look_again
+from manifest_platform.operations.tables import was_accepted, was_taken_over
 from manifest_platform.pipeline import SHRED, Pipeline
 from manifest_platform.pipeline.chain import broken_at
 from manifest_platform.pipeline.loading import is_applied
@@ -60,13 +61,13 @@ class LedgerWatcher(Watcher):
             self._suspects[item.key] = entry
 
     def _recorded(self, item: Item) -> Record | None:
-        """Returns the record of a load by this platform, which has a token. The record of an import has none."""
+        """Returns the record of a load that was entered in the ledger. That of an import was not, and has no token."""
         record = item.processed_by(self._application, self._serving)
-        return record if record and record.token is not None else None
+        return record if record and (record.token is not None or was_taken_over(record)) else None
 
     def _accepted_without(self, recorded: Record | None) -> bool:
         """True if an item was loaded before the warehouse was accepted as it is, so that no ledger needs to have it."""
-        return recorded is not None and (recorded.token or 0) <= self._accepted
+        return recorded is not None and was_accepted(recorded, self._accepted)
 
     def _pass(self, position: str | None) -> None:
         while self._next and (position is None or self._next.position < position):

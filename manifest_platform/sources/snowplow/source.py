@@ -43,6 +43,7 @@ if TYPE_CHECKING:
 
     from manifest_platform.listing import Listing
     from manifest_platform.shred.batch import Directory, ShredFailure
+    from manifest_platform.sources.cutover import FormerLoader
     from manifest_platform.sources.schemas import Schemas
     from manifest_platform.sources.snowplow.schemas.registry import Place as Registry
 
@@ -189,6 +190,13 @@ class SnowplowEnriched(Source):
         resolver = Resolver(self._registries(), settings.registry_limits, settings.tables, settings.rules())
         complete = self.completeness
         return EventReplays(resolver, settings.rules(), complete, lambda uri: self.landed(FEED, read_run(uri, complete)))
+
+    @property
+    def former_loader(self) -> FormerLoader:
+        """Snowplow's own loader."""
+        from manifest_platform.sources.snowplow.cutover import SnowplowLoader
+
+        return SnowplowLoader()
 
     def steps(self, feed: str, attempts: int) -> tuple[Step, ...]:
         """Returns shred, whose completions are numbered for merging, and load, which is strictly ordered."""

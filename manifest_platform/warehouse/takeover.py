@@ -1,0 +1,64 @@
+"""Tables that another loader has filled: whether loads can continue in them, and the ledger's entries of their rows."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from manifest_platform.listing import Table
+from manifest_platform.warehouse.columns import Misfit, fit
+from manifest_platform.warehouse.control import LedgerEntry
+from manifest_platform.warehouse.engines.engine import Engine
+from manifest_platform.warehouse.tables import Tables, stored_columns
+
+AT_ONCE = 500
+"""Entries of a statement."""
+
+
+@dataclass(frozen=True)
+class Standing:
+    """A table of the former loader, compared with the table that this platform would make of the same rows.
+
+    `rows`: in the table. `adds`, `widens`: the columns that the first load with them adds or widens, with their types.
+    `problem`: why loads cannot continue in it; empty if they can.
+    """
+
+    table: str
+    rows: int
+    adds: dict[str, str]
+    widens: dict[str, str]
+    problem: str = ""
+
+
+def standings(engine: Engine, tables: Tables, wanted: Sequence[Table]) -> Iterator[Standing]:
+    """Yields the standing of each of the wanted tables that exist. Writes nothing."""
+    there = [(table, have) for table in wanted if (have := tables.columns_of(table.name)) is not None]
+    rows = tables.counts([table.name for table, _ in there])
+
+    def alike(one: str, other: str) -> bool:
+        return engine.sql_type(one) == engine.sql_type(other)
+
+    for table, have in there:
+        try:
+            found = fit(have, stored_columns(table), alike, False, (), engine.stored_name)
+        except Misfit as error:
+            yield Standing(table.name, rows[table.name], {}, {}, str(error))
+        else:
+            yield Standing(table.name, rows[table.name], dict(found.added), dict(found.wider))
+
+
+def completed(entries: Sequence[LedgerEntry], rows: Mapping[str, int], entered: Mapping[str, int]) -> list[LedgerEntry]:
+    """Returns the entries so that the ledger's rows add up to those of the tables: the newest has what the others do not have.
+
+    The former loader noted the rows of its main table at most, so the rows of the others cannot be told apart. `entered`: the
+    rows of entries that the ledger has.
+    """
+    if not entries:
+        return []
+    *earlier, newest = entries
+    noted = Counter(entered)
+    for entry in earlier:
+        noted.update(entry.rows)
+    rest = {table: count - noted[table] for table, count in rows.items()}
+    return [*earlier, replace(newest, rows={table: count for table, count in rest.items() if count > 0})]

@@ -1,0 +1,237 @@
+"""The cutover from Snowplow's loader, on a schema `atomic` as that loader leaves it."""
+
+from __future__ import annotations
+
+import json
+from contextlib import closing
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from manifest_platform import failpoints
+from manifest_platform.manifest import Refused
+from manifest_platform.operations.cutover import NothingToTakeOver, adopt, compare, look
+from manifest_platform.operations.doctor import Doctor
+from manifest_platform.operations.migration import WorkedOn
+from manifest_platform.operations.tables import states_of_tables
+from manifest_platform.pipeline import Event, Loaded
+from manifest_platform.pipeline.discovery import discover
+from manifest_platform.sources.cutover import FormerRuns
+from manifest_platform.sources.snowplow.cutover import SnowplowLoader
+from manifest_platform_tests.pipeline.shop import EVENTS, Shop, drained, run_name, run_names, watermark
+
+ATOMIC = {"load": {"schema_name": "atomic"}}
+NOTED = datetime(2024, 5, 15, tzinfo=UTC)
+LOADER = SnowplowLoader()
+
+
+def former(home: Path, spark: Any, *numbers: int, landed: int = 4, noted: dict[int, int] | None = None) -> Shop:
+    """A shop whose first runs another loader has loaded into `atomic`, and noted as Snowplow's loader does."""
+    shop = Shop(home, **ATOMIC)
+    shop.shredded(spark, landed)
+    with shop.open() as pipeline:
+        for number in range(landed):
+            if number not in numbers:
+                pipeline.manifest.skip(pipeline.key(run_name(number)), "not loaded by the other loader", "load")
+        drained(pipeline)
+    (home / "manifest.db").unlink()
+    with closing(shop.place.open()) as warehouse:
+        warehouse.execute("DROP SCHEMA manifest_platform CASCADE")
+        warehouse.execute(
+            "CREATE TABLE atomic.manifest (base VARCHAR(512), types VARCHAR, ingestion_tstamp TIMESTAMP, count_good INT)"
+        )
+    note(shop, dict.fromkeys(numbers, EVENTS) | (noted or {}))
+    return shop
+
+
+def note(shop: Shop, rows: dict[int, int], types: str = "iglu:com.acme/link_click/jsonschema/1-0-0") -> None:
+    with closing(shop.place.open()) as warehouse:
+        for number, count in rows.items():
+            base = f"s3://acme/transformed/{run_name(number)}/"
+            told = json.dumps([{"schemaKey": types, "format": "TSV"}])
+            at = (NOTED + number * timedelta(minutes=10)).replace(tzinfo=None)
+            warehouse.execute("INSERT INTO atomic.manifest VALUES (?, ?, ?, ?)", (base, told, at, count))
+
+
+def loaded(events: list[Event]) -> list[str]:
+    return [event.key.name for event in events if isinstance(event, Loaded)]
+
+
+def test_the_tables_are_checked_without_writing(tmp_path: Path, spark: Any):
+    shop = former(tmp_path, spark, 0, 2)
+    with shop.open() as pipeline:
+        found = look(pipeline)
+    assert ([*found.runs], found.never_loaded, found.newer, found.gone) == (
+        run_names(0, 2),
+        tuple(run_names(1)),
+        tuple(run_names(3)),
+        (),
+    )
+    assert (found.rows, found.noted, found.hindrances) == (2 * EVENTS, 2 * EVENTS, [])
+    assert {"events", "com_acme_link_click_1"} <= {one.table for one in found.tables}
+    assert "com_acme_page_1" in found.strangers
+    with closing(shop.place.open(read_only=True)) as warehouse:
+        assert not warehouse.columns("manifest_platform")
+
+
+def test_loads_go_on_in_the_tables_after_the_newest_run(tmp_path: Path, spark: Any):
+    shop = former(tmp_path, spark, 0, 1, 2)
+    with shop.open() as pipeline:
+        planned = adopt(pipeline, dry_run=True)
+        assert (planned.entered, planned.imported.dry_run, planned.imported.added) == (3, True, 3)
+        done = adopt(pipeline)
+        assert (done.entered, done.imported.added, watermark(pipeline)) == (3, 3, run_name(2)[len("run=") :])
+        again = adopt(pipeline)
+        assert (again.entered, again.imported.records) == (0, 0)
+        discover(pipeline, everything=True)
+        events, _ = drained(pipeline, spark)
+        assert loaded(events) == run_names(3)
+        with closing(shop.place.open()) as warehouse:
+            assert warehouse.execute("SELECT count(*), count(DISTINCT event_id) FROM atomic.events") == [(4 * EVENTS,) * 2]
+        assert [one.text for one in states_of_tables(pipeline).differences] == []
+        assert Doctor(pipeline).examine().findings == []
+        assert pipeline.warehouse.applied_rows("enriched", 1)["events"] == 4 * EVENTS
+
+
+def test_runs_of_the_former_loader_that_come_after_a_takeover_are_taken_over_too(tmp_path: Path, spark: Any):
+    shop = former(tmp_path, spark, 0, 1, 2, noted={})
+    with closing(shop.place.open()) as warehouse:
+        warehouse.execute(f"DELETE FROM atomic.manifest WHERE base LIKE '%{run_name(2)}/'")
+    with shop.open() as pipeline:
+        assert adopt(pipeline).entered == 2
+        note(shop, {2: EVENTS})
+        assert adopt(pipeline).entered == 1
+        assert pipeline.warehouse.applied_rows("enriched", 1)["events"] == 3 * EVENTS
+        discover(pipeline, everything=True)
+        drained(pipeline, spark)
+        assert [one.text for one in states_of_tables(pipeline).differences] == []
+
+
+def test_runs_that_were_never_loaded_are_loaded_on_request_only(tmp_path: Path, spark: Any):
+    shop = former(tmp_path, spark, 0, 2)
+    with shop.open() as pipeline:
+        with pytest.raises(Refused, match=r"1 runs have landed that Snowplow's loader never loaded.*--load-missing"):
+            adopt(pipeline)
+        adopt(pipeline, load_missing=True)
+        discover(pipeline, everything=True)
+        events, _ = drained(pipeline, spark)
+        assert sorted(loaded(events)) == run_names(1, 3)
+
+
+def test_a_crash_between_ledger_and_log_loads_nothing_twice(tmp_path: Path, spark: Any, monkeypatch: pytest.MonkeyPatch):
+    shop = former(tmp_path, spark, 0, 1)
+
+    def killed(*_: object, **__: object) -> None:
+        raise KeyboardInterrupt
+
+    with shop.open() as pipeline, monkeypatch.context() as patch:
+        real = adopt.__globals__["import_items"]
+        patch.setitem(adopt.__globals__, "import_items", lambda *a, **k: real(*a, **k) if k.get("dry_run") else killed())
+        with pytest.raises(KeyboardInterrupt):
+            adopt(pipeline)
+    with shop.open() as pipeline:
+        discover(pipeline, everything=True)
+        drained(pipeline, spark)
+        with closing(shop.place.open()) as warehouse:
+            assert warehouse.execute("SELECT count(*), count(DISTINCT event_id) FROM atomic.events") == [(4 * EVENTS,) * 2]
+
+
+def test_a_killed_takeover_enters_nothing(tmp_path: Path, spark: Any, monkeypatch: pytest.MonkeyPatch):
+    shop = former(tmp_path, spark, 0, 1)
+
+    def die(point: str) -> None:
+        if point == "takeover.in_transaction":
+            raise KeyboardInterrupt
+
+    with shop.open() as pipeline, monkeypatch.context() as patch:
+        patch.setattr(failpoints, "reach", die)
+        with pytest.raises(KeyboardInterrupt):
+            adopt(pipeline)
+    with shop.open() as pipeline:
+        assert adopt(pipeline).entered == 2
+
+
+def test_tables_are_not_taken_over_if_loads_could_not_go_on(tmp_path: Path, spark: Any):
+    shop = former(tmp_path, spark, 0, 1)
+    with closing(shop.place.open()) as warehouse:
+        warehouse.execute("ALTER TABLE atomic.events ALTER COLUMN txn_id TYPE DATE USING NULL")
+    with shop.open() as pipeline:
+        assert look(pipeline).hindrances == ["events: column txn_id: the warehouse has date, the item has integer"]
+        with pytest.raises(Refused, match="the tables of Snowplow's loader cannot be taken over: events: column txn_id"):
+            adopt(pipeline)
+    with closing(shop.place.open()) as warehouse:
+        warehouse.execute("ALTER TABLE atomic.events ALTER COLUMN txn_id TYPE INTEGER USING NULL")
+    note(shop, {1: EVENTS})
+    with shop.open() as pipeline, pytest.raises(Refused, match=f"notes {run_name(1)} more than once"):
+        adopt(pipeline)
+
+
+def test_a_type_that_no_registry_has_is_a_hindrance(tmp_path: Path, spark: Any):
+    shop = former(tmp_path, spark, 0)
+    note(shop, {1: EVENTS}, "iglu:com.acme/never_published/jsonschema/1-0-0")
+    with shop.open() as pipeline:
+        [problem] = look(pipeline).hindrances
+    assert problem.startswith("iglu:com.acme/never_published/jsonschema/1-0-0 was loaded, and its columns are not known")
+
+
+def test_a_dataset_that_loads_elsewhere_or_has_loaded_is_refused(tmp_path: Path, spark: Any):
+    shop = former(tmp_path / "a", spark, 0, 1, 2, 3)
+    beside = Shop(shop.home, load={"schema_name": "beside"})
+    with beside.open() as pipeline, pytest.raises(Refused, match=r"set datasets\.shop\.load\.schema_name: atomic"):
+        adopt(pipeline)
+    Shop(shop.home, **ATOMIC)
+    with shop.open() as pipeline:
+        discover(pipeline, everything=True)
+        drained(pipeline, spark)
+        with pytest.raises(WorkedOn):
+            adopt(pipeline)
+
+
+def test_a_schema_without_notes_has_nothing_to_take_over(tmp_path: Path):
+    with Shop(tmp_path, **ATOMIC).open() as pipeline, pytest.raises(NothingToTakeOver, match="Name their schema with --schema"):
+        look(pipeline)
+
+
+def test_rows_of_both_loaders_are_compared_run_by_run(tmp_path: Path, spark: Any):
+    shop = former(tmp_path, spark, 0, 1)
+    beside = Shop(shop.home, load={"schema_name": "beside"})
+    with beside.open() as pipeline:
+        discover(pipeline, everything=True)
+        drained(pipeline, spark)
+        same = list(compare(pipeline))
+        assert {one.item for one in same} == {*run_names(0, 1)}
+        assert [one for one in same if not one.same] == []
+        assert {"events", "com_acme_link_click_1"} <= {one.table for one in same}
+        assert sum(one.ours for one in same if one.table == "events") == 2 * EVENTS
+        pipeline.warehouse.release(idle=True)
+        with closing(shop.place.open()) as warehouse:
+            warehouse.execute(
+                "UPDATE atomic.events SET app_id = 'other' WHERE event_id = (SELECT min(event_id) FROM atomic.events)"
+            )
+            warehouse.execute("DELETE FROM atomic.events WHERE event_id = (SELECT max(event_id) FROM atomic.events)")
+            warehouse.execute("ALTER TABLE atomic.events DROP COLUMN br_type")
+        changed = [one for one in compare(pipeline) if not one.same]
+        assert sum(one.different for one in changed) == 2
+        assert (sum(one.missing for one in changed), sum(one.ours - one.theirs for one in changed)) == (1, 1)
+        assert changed[0].left_out == ("br_type",)
+
+
+def test_notes_of_all_releases_are_read():
+    at = datetime(2024, 5, 14, 12)
+    found = LOADER.runs(["BASE", "INGESTION_TSTAMP"], [("s3://a/run=x/", at)])
+    assert [(one.place, one.rows, one.types) for one in found.runs] == [("s3://a/run=x", None, ())]
+    types = [{"schemaKey": "iglu:com.acme/a/jsonschema/1-0-1", "snowplowEntity": "CONTEXT"}]
+    rows = [
+        ("s3://a/run=x/", types, at, 3),
+        ("s3://a/run=y/", "no json", at, 3),
+        ("", None, at, 3),
+        ("s3://a/z", None, None, 3),
+    ]
+    found = LOADER.runs(["base", "types", "ingestion_tstamp", "count_good"], rows)
+    assert [(one.rows, one.types) for one in found.runs] == [(3, ("iglu:com.acme/a/jsonschema/1-0-1",))]
+    assert len(found.problems) == 3
+    with pytest.raises(ValueError, match="has no column base"):
+        LOADER.runs(["id"], [])
+    assert LOADER.runs(["base", "ingestion_tstamp"], []) == FormerRuns(())
