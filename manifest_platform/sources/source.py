@@ -211,7 +211,9 @@ class Source(ABC):
     @property
     def replays(self) -> Replays | None:
         """The way to read bad lines again; None if a line means nothing without its file, or its place in the order."""
+        return None
 
+    @property
     def former_loader(self) -> FormerLoader | None:
         """The loader whose tables a dataset may take over; None if the source knows none."""
         return None
