@@ -29,8 +29,8 @@ from manifest_platform import storage
 from manifest_platform.demo.events import SCHEMAS, write_run
 from manifest_platform.listing import Listing
 from manifest_platform.shred.batch import Directory, Options
-from manifest_platform.sources.snowplow.events.atomic import FIELDS
 from manifest_platform.sources.snowplow.events.shredder import shred
+from manifest_platform.sources.snowplow.fields import FIELDS
 from manifest_platform.spark import session
 
 if TYPE_CHECKING:

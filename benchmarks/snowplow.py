@@ -33,8 +33,8 @@ from prepared import REPOSITORY
 from manifest_platform import storage
 from manifest_platform.listing import Listing
 from manifest_platform.shred.batch import Directory, Options
-from manifest_platform.sources.snowplow.events.atomic import FIELDS, POSITION
 from manifest_platform.sources.snowplow.events.shredder import shred
+from manifest_platform.sources.snowplow.fields import FIELDS, POSITION
 from manifest_platform.sources.snowplow.rules import Kinds, Rules
 from manifest_platform.spark import session
 

@@ -14,7 +14,7 @@ from manifest_platform.operations.reload import reload
 from manifest_platform.operations.tables import states_of_tables
 from manifest_platform.pipeline import SHRED
 from manifest_platform.pipeline.discovery import discover
-from manifest_platform.sources.snowplow.events.atomic import POSITION
+from manifest_platform.sources.snowplow.fields import POSITION
 from manifest_platform.sources.snowplow.settings import FEED
 from manifest_platform_tests.pipeline.shop import EVENTS, Shop, drained, keys, loaded_record
 

@@ -16,8 +16,8 @@ from manifest_platform.shred.sample import Sampler
 from manifest_platform.sources.directories import LandedDirectory
 from manifest_platform.sources.errors import LandingError
 from manifest_platform.sources.preview import Bounds, MissingSchema, Sample, Sampling
-from manifest_platform.sources.snowplow.events.atomic import FIELDS
 from manifest_platform.sources.snowplow.events.shredder import ShreddedEvents, shred_lines, shred_piece
+from manifest_platform.sources.snowplow.fields import FIELDS
 from manifest_platform.sources.snowplow.rules import Rules
 from manifest_platform.sources.snowplow.schemas.keys import SchemaKey, is_key
 from manifest_platform.sources.snowplow.schemas.registry import RegistryRefused, RegistryUnavailable

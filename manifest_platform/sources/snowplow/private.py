@@ -60,7 +60,7 @@ class Private:
     @classmethod
     def of(cls, settings: PrivateSettings) -> Private:
         """Reads the salt and checks the names. Raises PrivateRefused, UnusableSecret."""
-        from manifest_platform.sources.snowplow.events.atomic import FIELDS, POSITION
+        from manifest_platform.sources.snowplow.fields import FIELDS, POSITION
 
         hashes = any(action == "hash" for columns in settings.columns.values() for action in columns.values())
         salt = masking.secret(settings.salt_variable) if settings.salt_variable else None
@@ -90,7 +90,7 @@ class Private:
         return b"\n".join(self._line(line) for line in data.split(b"\n")) if self else data
 
     def _line(self, line: bytes) -> bytes:
-        from manifest_platform.sources.snowplow.events.atomic import FIELDS
+        from manifest_platform.sources.snowplow.fields import FIELDS
 
         if not line.strip():
             return line

@@ -6,7 +6,7 @@ from typing import Any
 
 import orjson
 
-from manifest_platform.sources.snowplow.events.atomic import FIELDS, POSITION
+from manifest_platform.sources.snowplow.fields import FIELDS, POSITION
 
 EVENT_ID = "c6ef3124-b53a-4b13-a233-0088f79dcbcb"
 _WRAPPER = "iglu:com.snowplowanalytics.snowplow/{}/jsonschema/1-0-0"

@@ -18,8 +18,8 @@ import pyarrow.parquet
 from snowplow_analytics_sdk.event_transformer import transform
 from snowplow_analytics_sdk.json_shredder import parse_contexts, parse_unstruct
 
-from manifest_platform.sources.snowplow.events.atomic import FIELDS, POSITION, Field
 from manifest_platform.sources.snowplow.events.shredder import shred_lines
+from manifest_platform.sources.snowplow.fields import FIELDS, POSITION, Field
 from manifest_platform.sources.snowplow.schemas.columns import EntityColumn
 from manifest_platform.sources.snowplow.schemas.keys import SchemaKey
 from manifest_platform.sources.snowplow.schemas.resolver import Resolver

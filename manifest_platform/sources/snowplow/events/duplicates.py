@@ -24,7 +24,8 @@ import numpy as np
 import orjson
 import pyarrow as pa
 
-from manifest_platform.sources.snowplow.events.atomic import FIELDS, POSITION, Lines
+from manifest_platform.sources.snowplow.events.atomic import Lines
+from manifest_platform.sources.snowplow.fields import FIELDS, POSITION
 from manifest_platform.sources.snowplow.rules import Kinds
 
 DUPLICATE = "iglu:com.snowplowanalytics.snowplow/duplicate/jsonschema/1-0-0"

@@ -25,9 +25,10 @@ from manifest_platform.column_types import arrow_type
 from manifest_platform.shred.batch import SchemaError, TwoFamilies
 from manifest_platform.shred.rows import LONGEST_QUOTE, Reason
 from manifest_platform.sources.snowplow.events import numbers
-from manifest_platform.sources.snowplow.events.atomic import FIELDS, POSITION, Lines
+from manifest_platform.sources.snowplow.events.atomic import Lines
 from manifest_platform.sources.snowplow.events.validation import Breach, EntitySchema, entity_schema
 from manifest_platform.sources.snowplow.events.values import fit, has_nul, json_text, remainder
+from manifest_platform.sources.snowplow.fields import FIELDS, POSITION
 from manifest_platform.sources.snowplow.rules import Rules
 from manifest_platform.sources.snowplow.schemas.columns import HIERARCHY, EntityTable
 from manifest_platform.sources.snowplow.schemas.keys import SchemaKey, is_key

@@ -16,7 +16,7 @@ import orjson
 from manifest_platform import __version__
 from manifest_platform.shred.batch import Beside
 from manifest_platform.shred.rows import Reason, exact_text, max_length
-from manifest_platform.sources.snowplow.events.atomic import FIELDS, POSITION, Field
+from manifest_platform.sources.snowplow.fields import FIELDS, POSITION, Field
 from manifest_platform.sources.snowplow.schemas.keys import is_key
 
 if TYPE_CHECKING:

@@ -30,8 +30,9 @@ from manifest_platform.shred.rows import (
     check_years,
     refuse_unless,
 )
-from manifest_platform.sources.snowplow.events.atomic import EVENTS, FIELDS, POSITION, cut, event_columns
+from manifest_platform.sources.snowplow.events.atomic import EVENTS, cut, event_columns
 from manifest_platform.sources.snowplow.events.shredder import ATOMIC, ShreddedEvents
+from manifest_platform.sources.snowplow.fields import FIELDS, POSITION
 from manifest_platform.sources.snowplow.schemas.columns import HIERARCHY, EntityTable, _leaves
 from manifest_platform.sources.snowplow.schemas.keys import SchemaKey, snake_case
 from manifest_platform.sources.snowplow.schemas.resolver import Resolver, UnknownSchema

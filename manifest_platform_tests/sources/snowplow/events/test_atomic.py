@@ -1,4 +1,5 @@
-from manifest_platform.sources.snowplow.events.atomic import EVENTS, FIELDS, POSITION
+from manifest_platform.sources.snowplow.events.atomic import EVENTS
+from manifest_platform.sources.snowplow.fields import FIELDS, POSITION
 
 
 def test_an_event_has_131_fields_and_its_table_the_128_that_are_not_json():

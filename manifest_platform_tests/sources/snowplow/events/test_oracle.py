@@ -16,7 +16,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from manifest_platform.sources.snowplow.events.atomic import FIELDS, Field
+from manifest_platform.sources.snowplow.fields import FIELDS, Field
 from manifest_platform.sources.snowplow.schemas.resolver import Resolver
 from manifest_platform_tests.sources.snowplow.given import contexts, enriched, entity, publish, unstruct
 from manifest_platform_tests.sources.snowplow.oracle import require_equal

@@ -14,9 +14,9 @@ from hypothesis import strategies as st
 from manifest_platform.shred.batch import Task, Written
 from manifest_platform.shred.lines import Piece
 from manifest_platform.shred.rows import BadRow, bad_table
-from manifest_platform.sources.snowplow.events.atomic import FIELDS
 from manifest_platform.sources.snowplow.events.published import VENDOR, VERSIONS, bad_row, published
 from manifest_platform.sources.snowplow.events.shredder import Options, shred_lines, shred_pieces
+from manifest_platform.sources.snowplow.fields import FIELDS
 from manifest_platform.sources.snowplow.rules import Rules
 from manifest_platform.sources.snowplow.schemas.resolver import Resolver
 from manifest_platform_tests.sources.snowplow.given import (

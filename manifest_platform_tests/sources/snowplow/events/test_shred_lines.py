@@ -12,8 +12,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from manifest_platform.shred.rows import arrow_schema
-from manifest_platform.sources.snowplow.events.atomic import EVENTS, FIELDS
+from manifest_platform.sources.snowplow.events.atomic import EVENTS
 from manifest_platform.sources.snowplow.events.shredder import ATOMIC, ShreddedEvents, shred_lines
+from manifest_platform.sources.snowplow.fields import FIELDS
 from manifest_platform.sources.snowplow.rules import Rules
 from manifest_platform.sources.snowplow.schemas.resolver import Resolver
 from manifest_platform_tests.sources.snowplow.given import (

@@ -12,7 +12,8 @@ from pyarrow import parquet
 
 from manifest_platform.listing import Column
 from manifest_platform.shred.rows import arrow_schema
-from manifest_platform.sources.snowplow.events.atomic import EVENTS, FIELDS
+from manifest_platform.sources.snowplow.events.atomic import EVENTS
+from manifest_platform.sources.snowplow.fields import FIELDS
 from manifest_platform.sources.snowplow.recognition import SEAL
 from manifest_platform.sources.snowplow.schemas.keys import SchemaKey
 from manifest_platform_tests.sources.snowplow.given import CLICK, EVENT_ID, enriched
