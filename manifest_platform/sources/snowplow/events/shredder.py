@@ -88,7 +88,7 @@ def shred(
 
     def begin(found: Survey) -> Callable[[Task[_Pieces]], Written]:
         def work(task: Task[_Pieces]) -> Written:
-            resolver = _process_resolver(places, limits, tables, batch, rules)
+            resolver = process_resolver(places, limits, tables, batch, rules)
             marks = found.of(task, options.limits)
             written = shred_pieces(task, resolver, options, most_bad[task.directory], rules, marks)
             found.require_whole(task)
@@ -105,7 +105,7 @@ def shred(
 
 
 @functools.lru_cache(maxsize=1)
-def _process_resolver(
+def process_resolver(
     registries: tuple[str | Place, ...],
     limits: RegistryLimits,
     tables: tuple[tuple[str, str], ...],
@@ -137,7 +137,7 @@ def shred_pieces(
     Raises LimitExceeded, FileChanged, Unreadable, RegistryUnavailable, RegistryRefused, OSError.
     """
     most = options.split_size + CHUNK  # only compressed text can exceed the split
-    writer = Writer(task, most, _by_date, options.limits, most_bad, published, options.date_files)
+    writer = Writer(task, most, by_date, options.limits, most_bad, published, options.date_files)
     writer.add(BAD)  # people look for this table before the first bad row
     budget = Budget(resolver.limits.unknown_keys)
 
@@ -215,7 +215,7 @@ def _too_long(line: TooLong, file: str, offset: int, number: int, limits: InputL
     return ShreddedEvents({}, {}, bad_table(file, [row]), 1, 0)
 
 
-def _by_date(name: str, table: pa.Table) -> Iterator[Dated]:
+def by_date(name: str, table: pa.Table) -> Iterator[Dated]:
     """Yields the rows of each date, dates ascending, rows in their order."""
     if name == BAD_TABLE:
         yield Dated(BAD_DATE, table)

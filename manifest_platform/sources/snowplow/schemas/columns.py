@@ -258,13 +258,14 @@ def _leaves_of(schema: Any, version: str, name: str, keep_other: bool) -> list[_
     if not isinstance(schema, dict):
         raise SchemaError(f"{name} {version}: the schema is not a JSON object; correct it in the registry")
     root = _with_branches(schema)
-    leaves = sorted(_leaves(root), key=lambda leaf: (not leaf.required, leaf.name, leaf.path))
+    leaves = sorted(flattened(root), key=lambda leaf: (not leaf.required, leaf.name, leaf.path))
     if _has_others(root, keep_other):
         leaves.append(_Leaf((), "json"))
     return leaves
 
 
-def _leaves(schema: dict[str, Any], path: _Path = (), required: bool = True) -> Iterable[_Leaf]:
+def flattened(schema: dict[str, Any], path: _Path = (), required: bool = True) -> Iterable[_Leaf]:
+    """Yields the properties that become columns, nested ones by their paths. Raises SchemaError for a path without limit."""
     if len(path) > _DEEPEST or sum(map(len, path)) > _LONGEST:
         raise SchemaError(
             f"property {_shown(path)} is more than {_DEEPEST} objects deep, or its column's name longer than {_LONGEST}"
@@ -278,7 +279,7 @@ def _leaves(schema: dict[str, Any], path: _Path = (), required: bool = True) -> 
         here = (*path, name)
         needed = required and name in names and "null" not in kinds
         if _is_flat_object(value) or len(name) > _LONGEST:
-            yield from _leaves(value, here, needed)
+            yield from flattened(value, here, needed)
         else:
             is_array, said = kinds - {"null"} == {"array"}, description(value.get("description"))
             yield _Leaf(here, types.column_type(value), needed, is_array, types.is_mixed(value), said)

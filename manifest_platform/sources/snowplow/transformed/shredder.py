@@ -27,7 +27,7 @@ from manifest_platform.shred.batch import (
 )
 from manifest_platform.shred.lines import Piece, plan
 from manifest_platform.shred.rows import BAD
-from manifest_platform.sources.snowplow.events.shredder import ShreddedEvents, _by_date, shred_piece
+from manifest_platform.sources.snowplow.events.shredder import ShreddedEvents, by_date, shred_piece
 from manifest_platform.sources.snowplow.schemas.keys import SchemaKey, sibling
 from manifest_platform.sources.snowplow.schemas.resolver import Resolver
 from manifest_platform.sources.snowplow.transformed.layout import TableFile, WideFile, file_at
@@ -168,7 +168,7 @@ def shred_pieces(
     task: Task[_Pieces], models: Mapping[str, Sequence[SchemaKey]], resolver: Resolver, options: Options
 ) -> Written:
     """Types a task's pieces and writes the result. `models`: the schemas of the run's seal, by family."""
-    writer = Writer(task, options.split_size + CHUNK, _by_date, options.limits, date_files=options.date_files)
+    writer = Writer(task, options.split_size + CHUNK, by_date, options.limits, date_files=options.date_files)
     writer.add(BAD)  # people look for this table before the first bad row
     for piece, what in task.part:
         for size, shredded in _shredded(piece, what, models, resolver, options):

@@ -47,13 +47,13 @@ class SnowplowTransformed(SnowplowEnriched):
 
     def shred(self, session: SparkSession, directories: Sequence[Directory]) -> list[Listing | ShredFailure]:
         """Types the rows of runs by their schemas. Raises RegistryRefused if the key of a registry is not set."""
-        from manifest_platform.sources.snowplow.events.shredder import _process_resolver
+        from manifest_platform.sources.snowplow.events.shredder import process_resolver
         from manifest_platform.sources.snowplow.transformed.shredder import TransformedRun, shred
 
         settings = self.settings.shred
         tables = tuple(sorted(settings.tables.items()))
         resolver = functools.partial(
-            _process_resolver,
+            process_resolver,
             tuple(self._registries()),
             settings.registry_limits,
             tables,

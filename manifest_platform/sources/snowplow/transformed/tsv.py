@@ -33,7 +33,7 @@ from manifest_platform.shred.rows import (
 from manifest_platform.sources.snowplow.events.atomic import EVENTS, cut, event_columns
 from manifest_platform.sources.snowplow.events.shredder import ATOMIC, ShreddedEvents
 from manifest_platform.sources.snowplow.fields import FIELDS, POSITION
-from manifest_platform.sources.snowplow.schemas.columns import HIERARCHY, EntityTable, _leaves
+from manifest_platform.sources.snowplow.schemas.columns import HIERARCHY, EntityTable, flattened
 from manifest_platform.sources.snowplow.schemas.keys import SchemaKey, snake_case
 from manifest_platform.sources.snowplow.schemas.resolver import Resolver, UnknownSchema
 
@@ -97,7 +97,7 @@ class Model:
         versions = [self.exact] if self.exact else self.resolver.versions(self.known)
         found: dict[_Path, None] = {}
         for version in versions:
-            leaves = sorted(_leaves(self.resolver.schema(version)), key=lambda leaf: (not leaf.required, _dotted(leaf.path)))
+            leaves = sorted(flattened(self.resolver.schema(version)), key=lambda leaf: (not leaf.required, _dotted(leaf.path)))
             found.update((leaf.path, None) for leaf in leaves)
         return list(found)
 
