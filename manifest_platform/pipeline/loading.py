@@ -92,7 +92,8 @@ class Declared:
     `feeds`: the steps of each feed. `keeps`: tables that no snapshot empties. `splits_types`: feeds in which values of another
     type go to a second column. `limits`: what a snapshot may do without consent. `load`: the key of the application that loads.
     `checks`: assertions on every load. `origins`: the ways to rows that older releases loaded without a load time.
-    `checks`: assertions on every load. `repeats`: the rule by which rows that earlier loads brought are left out.
+    `repeats`: the rule by which rows that earlier loads brought are left out. `cuts_texts`: a text that is longer than its
+    column is cut.
     """
 
     feeds: Mapping[str, tuple[Step, ...]]
@@ -103,6 +104,7 @@ class Declared:
     checks: tuple[CheckSettings, ...] = ()
     origins: tuple[Origin, ...] = ()
     repeats: Repeats | None = None
+    cuts_texts: bool = False
 
     @classmethod
     def by(cls, pipeline: Pipeline) -> Declared:
@@ -116,6 +118,7 @@ class Declared:
             pipeline.dataset.load.checks,
             pipeline.source.origins,
             pipeline.repeats,
+            pipeline.dataset.load.text == "cut",
         )
 
     def step(self, feed: str) -> Step:
@@ -284,6 +287,7 @@ def order_of(declared: Declared, ready: Ready, claim: Claim, listing: Listing) -
         checks=declared.checks_of(key.feed),
         reload=reload_of(declared, claim.item, claim.step),
         repeats=declared.repeats,
+        cuts_texts=declared.cuts_texts,
     )
 
 

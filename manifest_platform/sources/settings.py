@@ -157,6 +157,12 @@ class LoadSettings(Settings):
         None, description="names of the targets that the dataset is loaded into; null for all: the warehouse, and `targets`"
     )
 
+    text: Literal["refuse", "cut"] = Field(
+        "refuse",
+        description="what becomes of a text that is longer than its column of the warehouse can be. `refuse`: the load fails."
+        " `cut`: the warehouse gets the beginning, and the load tells how many. Keys are never cut; texts of `bad` always are",
+    )
+
     schema_name: str | None = Field(
         None,
         pattern=r"^[a-z_][a-z0-9_]{0,62}$",

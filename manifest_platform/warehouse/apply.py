@@ -84,6 +84,7 @@ from manifest_platform.warehouse.rules import (
 from manifest_platform.warehouse.snapshot import NameKept, Replacement, replacement
 from manifest_platform.warehouse.tables import LOAD_TIME, Staged, Tables, check_counts, is_passing
 from manifest_platform.warehouse.takeover import Standing
+from manifest_platform.warehouse.texts import Texts
 from manifest_platform.warehouse.upkeep import OldRows, Upkeep
 
 __all__ = [
@@ -138,6 +139,7 @@ class Warehouse:
         self._families = Families(engine, dataset)
         self._gate = Gate(engine, self._tables)
         self._copies = Copies(engine, self._tables)
+        self._texts = Texts(engine, self._tables)
         self.upkeep = Upkeep(engine, dataset, self._tables, self._ledger, self._known_tables)
         self._reloads = Reloads(engine, self._tables, self._ledger, self._known_tables, self.upkeep.removed)
         self._told: list[str] = []  # of the load in progress
@@ -476,8 +478,9 @@ class Warehouse:
         try:
             for table in listing.tables:
                 if uris := listing.uris(table.name):
-                    staging = stagings[table.name] = self._engine.stage(table, uris)
-                    self._tables.refuse_long_texts(table, staging)
+                    staging, told = self._texts.staged(load, table, uris)
+                    stagings[table.name] = staging
+                    self._told = list(dict.fromkeys([*self._told, *told]))  # staged again after a conflict
                     staged[table.name] = Staged(table, staging)  # appended rows are counted by the INSERT: a second read costs
             counted = [(one.table, one.staging) for one in staged.values() if one.table.mode != "append" or load.overlaps]
             staged |= self._tables.look_through(counted, load)

@@ -94,6 +94,7 @@ class Load:
     a column beside it. `checks`: assertions that the load must meet (see `checks`). `reload`: the load replaces the item's
     rows. `replaces`: the record id of the ledger's entry whose rows it replaces; empty if there is none.
     `repeats`: the rule by which rows that earlier loads brought are left out (see `repeats`); None: all rows are loaded.
+    `cuts_texts`: a text that is longer than its column is cut; otherwise it is refused.
     """
 
     item: str
@@ -115,3 +116,4 @@ class Load:
     reload: Reload | None = None
     replaces: str = ""
     repeats: Repeats | None = None
+    cuts_texts: bool = False

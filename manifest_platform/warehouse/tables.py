@@ -12,12 +12,11 @@ from datetime import UTC, datetime
 from functools import partial
 
 from manifest_platform.column_names import matched, spelled
-from manifest_platform.column_types import widened
 from manifest_platform.listing import Column, Table
 from manifest_platform.remedies import LAND_ANEW, Action, Remedy
 from manifest_platform.warehouse.columns import Fit, Misfit, Renamed, fit, joined_otherwise
 from manifest_platform.warehouse.engines.engine import Engine, Staging, Transaction
-from manifest_platform.warehouse.errors import CountMismatch, DuplicateKey, IncompatibleChange, KeyMissing, ValueRefused
+from manifest_platform.warehouse.errors import CountMismatch, DuplicateKey, IncompatibleChange, KeyMissing
 from manifest_platform.warehouse.load import Load
 
 LOAD_TIME = Column("load_tstamp", "timestamp")
@@ -27,8 +26,6 @@ _STAGED, _THERE, _PART = '"__mp_staged"', '"__mp_there"', '"__mp_part"'
 _NEW, _LEAST = '"__mp_new"', '"__mp_least"'
 _PASSING = re.compile(r".+__mp_(shadow|old)_e\d+_t\d+", re.DOTALL)
 _KEYS_SHOWN = 3
-_SIZED = re.compile(r"string\((\d+)\)")
-_SHOWN = 60
 
 
 @dataclass(frozen=True)
@@ -266,28 +263,6 @@ class Tables:
         if keys != rows and table.mode != "delete":
             self._refuse_contradictions(table, staging, load)
         return Staged(table, staging, rows, keys)
-
-    def refuse_long_texts(self, table: Table, staging: Staging) -> None:
-        """Raises ValueRefused if a staged text is longer than its column. Sends no query unless a column has a length."""
-        if not self._engine.measures_texts:
-            return
-        target = table.target if table.mode == "delete" else table.name
-        have = self.columns_of(target or "") or {}
-        for column in table.columns:
-            stored = matched(have, self._engine.stored_name(column.name))
-            sized = _SIZED.fullmatch(have[stored]) if stored else None
-            if not stored or not sized or widened(column.type, have[stored]) == have[stored]:
-                continue
-            name = self._engine.quote(column.name)
-            [(rows, example)] = self._engine.execute(
-                f"SELECT count(*), min({name}) FROM {staging.sql} WHERE char_length({name}) > {sized[1]}",  # noqa: S608
-                staging.parameters,
-            )
-            if rows:
-                raise ValueRefused(
-                    f"table {self.schema}.{target}, column {stored} holds {sized[1]} characters, and {rows:,} rows have more, "
-                    f"such as {example[:_SHOWN]!r}. Nothing was loaded. Make the column longer, then resolve the item"
-                )
 
     def _refuse_contradictions(self, table: Table, staging: Staging, load: Load) -> None:
         key, columns = self.names(table.key), self.names([column.name for column in table.columns])

@@ -97,15 +97,25 @@ AnyEngine = Annotated[EngineSettings, PluginSettings(plugins.ENGINES, DEFAULT_EN
 
 
 @dataclass(frozen=True)
+class Cut:
+    """The texts of a staged column that were cut: their number, and the length to which they were cut, in words."""
+
+    column: str
+    values: int
+    most: str
+
+
+@dataclass(frozen=True)
 class Staging:
     """The staged rows of one table: the text to write after FROM, and the values that it binds.
 
-    `parts`: the stagings that it unites, each of which `unstage` removes.
+    `parts`: the stagings that it unites, each of which `unstage` removes. `cut`: the columns whose texts were cut.
     """
 
     sql: str
     parameters: tuple[Any, ...] = ()
     parts: tuple[Staging, ...] = ()
+    cut: tuple[Cut, ...] = ()
 
 
 Same = Sequence[tuple[str, str]]
@@ -153,7 +163,7 @@ class Engine(ABC):
     longest_name: ClassVar[int | None] = None
     """Most bytes of a table's or column's name; None for no limit. `quote` shortens longer names."""
     measures_texts: ClassVar[bool] = False
-    """True if only people give a text column a length: staged texts are measured for such columns."""
+    """True if only people give a text column a length: staged texts, in a table, are measured or cut for such columns."""
     most_columns: ClassVar[int | None] = None
     """Most columns of a table; None for no limit."""
 
@@ -329,6 +339,13 @@ class Engine(ABC):
     @abstractmethod
     def stage(self, table: Table, uris: list[str]) -> Staging:
         """Makes the rows of exactly these Parquet objects readable, any number of times, for statements of this connection."""
+
+    def stage_cut(self, table: Table, uris: list[str]) -> Staging:
+        """Stages rows after `stage` raised ValueRefused: as `stage`, with texts cut to what the longest text type holds.
+
+        The texts of key columns are not cut. Override it for an engine whose texts have a limit that data reach.
+        """
+        return self.stage(table, uris)
 
     def stage_items(self, table: Table, uris: Mapping[int, list[str]]) -> Staging:
         """Makes the objects of several items readable together, as `stage`. `uris`: by the item's place, the column `NTH`.

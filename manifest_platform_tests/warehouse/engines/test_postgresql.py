@@ -8,6 +8,7 @@ import struct
 import threading
 from collections.abc import Callable, Generator, Iterator
 from contextlib import closing, contextmanager, suppress
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from decimal import Context, Decimal
 from pathlib import Path
@@ -357,6 +358,17 @@ def test_a_text_beyond_a_length_that_a_user_set_is_found_before_the_transaction(
         shop.apply(load(one(tmp_path, "b", "string", "abc", "abcd", "efgh")))
     shop.apply(load(one(tmp_path, "b", "string", "abc", None)))
     assert rows_of(engine, "t") == [("ab",), ("abc",), (None,)]
+
+
+def test_a_text_beyond_a_length_that_a_user_set_is_cut_if_the_dataset_says_so(
+    shop: Warehouse, engine: PostgreSQL, beside: psycopg.Connection[Any], tmp_path: Path
+) -> None:
+    shop.apply(load(one(tmp_path, "a", "string", "ab")))
+    beside.execute("ALTER TABLE shop.t ALTER COLUMN v TYPE varchar(3)")
+    applied = shop.apply(replace(load(one(tmp_path, "b", "string", "äöüx", None, "efg")), cuts_texts=True))
+    assert rows_of(engine, "t") == [("ab",), ("efg",), ("äöü",), (None,)]
+    assert isinstance(applied, Applied)
+    assert applied.told == ("table t, column v: 1 text cut to 3 characters, which is what the column holds",)
 
 
 def test_more_columns_than_a_table_holds_are_refused_before_any_change(

@@ -21,7 +21,7 @@ from pydantic import ValidationError
 from redshift_connector.error import InterfaceError, ProgrammingError
 
 from manifest_platform import storage
-from manifest_platform.listing import Column, Listing, ShreddedObject, Table
+from manifest_platform.listing import BAD_TABLE, Column, Listing, ShreddedObject, Table
 from manifest_platform.testing.loads import (
     EVENTS,
     FEED,
@@ -124,6 +124,44 @@ def test_a_value_that_no_column_can_hold_is_named_before_the_transaction(
         shop.apply(load(Listing("a", "1", 1, 1, 0, (table,), (found,))))
     assert found.uri in str(raised.value)
     assert rows_of(engine, "t") == []
+
+
+SCHEMA_OF_RAW = pa.schema({"line": pa.int64(), "raw": pa.string(), "raw_base64": pa.string()})
+LONG = "x" + "ä" * 32_767  # 65,535 bytes
+RAW = Table(BAD_TABLE, (Column("line", "bigint"), Column("raw", "string"), Column("raw_base64", "string")))
+
+
+def test_a_bad_line_that_no_column_holds_is_cut_and_does_not_stop_the_load(engine: Redshift, s3_bucket: str) -> None:
+    short = {"line": [1], "raw": ["a"], "raw_base64": ["YQ=="]}
+    long = {"line": [2, 3, 4], "raw": ["xx" + LONG, LONG, None], "raw_base64": ["YWFh" * 20_000, None, None]}
+    objects = tuple(put(s3_bucket, BAD_TABLE, pa.table(rows, schema=SCHEMA_OF_RAW)) for rows in (short, long))
+    before = sorted(names_in(s3_bucket))
+    applied = Warehouse(engine, SCHEMA).apply(load(Listing("a", "1", 4, 0, 4, (RAW,), objects)))
+    rows = rows_of(engine, BAD_TABLE, "line, raw, raw_base64")
+    # no half character, and whole groups of base64
+    assert rows == [(1, "a", "YQ=="), (2, "xx" + LONG[:-1], "YWFh" * 16_383), (3, LONG, None), (4, None, None)]
+    assert isinstance(applied, Applied)
+    assert applied.told == (
+        "table bad, column raw: 1 text cut to 65,535 bytes, which is what the column holds",
+        "table bad, column raw_base64: 1 text cut to 65,532 bytes, which is what the column holds",
+    )
+    assert sorted(names_in(s3_bucket)) == before
+
+
+def test_a_long_text_is_cut_only_if_the_dataset_says_so_and_a_key_never(engine: Redshift, s3_bucket: str) -> None:
+    table = Table("t", (Column("id", "string"), Column("v", "string"), Column("s", "string(2)")), key=("id",))
+    found = put(s3_bucket, "t", pa.table({"id": ["1", "2"], "v": ["a", "x" + LONG], "s": ["123456789", "b"]}))
+    shop, wanted = Warehouse(engine, SCHEMA), load(Listing("a", "1", 2, 2, 0, (table,), (found,)))
+    with pytest.raises(ValueRefused, match="65,536 bytes"):
+        shop.apply(wanted)
+    applied = shop.apply(replace(wanted, cuts_texts=True))
+    assert rows_of(engine, "t", "id, v, s") == [("1", "a", "12345678"), ("2", "x" + LONG[:-1], "b")]
+    assert isinstance(applied, Applied)
+    assert len(applied.told) == 2
+    keyed = put(s3_bucket, "t", pa.table({"id": ["x" + LONG], "v": ["x" + LONG], "s": ["b"]}))
+    with pytest.raises(ValueRefused, match=r"column id: the text has 65,536 bytes") as raised:
+        shop.apply(replace(load(Listing("b", "2", 1, 1, 0, (table,), (keyed,))), cuts_texts=True))
+    assert keyed.uri in str(raised.value)
 
 
 def test_a_missing_role_or_stage_is_no_items_fault(redshift: StandIn, s3_bucket: str, tmp_path: Path) -> None:

@@ -7,6 +7,7 @@ import threading
 import uuid
 from collections.abc import Generator, Mapping, Sequence
 from contextlib import closing, contextmanager, suppress
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from manifest_platform.listing import Table
@@ -23,6 +24,7 @@ from manifest_platform.warehouse.engines.engine import (
 from manifest_platform.warehouse.engines.redshift import catalog
 from manifest_platform.warehouse.engines.redshift import staging as copying
 from manifest_platform.warehouse.engines.redshift.access import copy_policy
+from manifest_platform.warehouse.engines.redshift.cutting import shorter
 from manifest_platform.warehouse.engines.redshift.errors import breaks, translated
 from manifest_platform.warehouse.engines.redshift.layout import Layout, attributes, encoding, layout_of
 from manifest_platform.warehouse.engines.redshift.login import Login
@@ -357,6 +359,17 @@ class Redshift(Engine):
             raise
         self._unneeded += made[:-1]
         return Staging(made[-1])
+
+    def stage_cut(self, table: Table, uris: list[str]) -> Staging:
+        """Copies the rows of the objects, with the texts cut that are longer than VARCHAR holds. Keys are not cut."""
+        with shorter(table, uris, self.manifests) as (copied, cut):
+            try:
+                return replace(self.stage(table, list(copied.values())), cut=cut)
+            except ValueRefused as error:  # for another value, in an object that is about to be deleted
+                said = str(error)
+                for uri, copy in copied.items():
+                    said = said.replace(copy, uri)
+                raise ValueRefused(said) from error
 
     def _copied(self, table: Table, group: copying.Group) -> str:
         name = self._temporary(table, dict(group.columns))

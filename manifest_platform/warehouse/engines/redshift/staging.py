@@ -66,7 +66,7 @@ def _footer(table: Table, uri: str) -> tuple[pa.Schema, int]:
     import pyarrow as pa
     import pyarrow.parquet
 
-    with _errors(table, uri):
+    with reading(table, uri):
         system, path = storage.filesystem(uri)
         with system.open_input_file(path) as source:
             try:
@@ -76,7 +76,8 @@ def _footer(table: Table, uri: str) -> tuple[pa.Schema, int]:
 
 
 @contextmanager
-def _errors(table: Table, uri: str) -> Generator[None]:
+def reading(table: Table, uri: str) -> Generator[None]:
+    """Translates the errors of reading an object."""
     try:
         yield
     except FileNotFoundError as error:
@@ -120,6 +121,11 @@ def varchar(type_: str) -> str:
     return f"VARCHAR({min(4 * int(stated[1]), LONGEST_VARCHAR) if stated else LONGEST_VARCHAR})"
 
 
+def length_of(type_: str) -> int:
+    """Returns the most bytes of a text in a column of a type: JSON is a text, too."""
+    return int(varchar(type_)[len("VARCHAR(") : -1])
+
+
 @contextmanager
 def manifest(files: Sequence[File], folder: str | None) -> Generator[str]:
     """Yields the URI of a manifest that names exactly these files. It is deleted afterward."""
@@ -136,10 +142,10 @@ def manifest(files: Sequence[File], folder: str | None) -> Generator[str]:
     try:
         yield uri
     finally:
-        _delete(uri)
+        deleted(uri)
 
 
-def _delete(uri: str) -> None:
+def deleted(uri: str) -> None:
     """Deletes an object, if possible. Arrow would leave an empty object in place of the folder."""
     from botocore.exceptions import BotoCoreError, ClientError
 
@@ -158,7 +164,7 @@ def _s3(endpoint: str | None) -> Any:
 def wrong_value(table: Table, uris: Sequence[str]) -> str | None:
     """Reads the objects of a table that COPY refused; returns the place of the first value that no column can hold, and why."""
     for uri in uris:
-        for first, batch in _batches(table, uri):
+        for first, batch in batches(table, uri):
             for column in table.columns:
                 found = _wrong(batch.column(column.name), column.type) if column.name in batch.schema.names else None
                 if found:
@@ -167,12 +173,13 @@ def wrong_value(table: Table, uris: Sequence[str]) -> str | None:
     return None
 
 
-def _batches(table: Table, uri: str) -> Iterator[tuple[int, pa.RecordBatch]]:
+def batches(table: Table, uri: str) -> Iterator[tuple[int, pa.RecordBatch]]:
+    """Yields the rows of an object in parts, each with the number of rows before it."""
     import pyarrow as pa
     import pyarrow.parquet
 
     first = 0
-    with _errors(table, uri):
+    with reading(table, uri):
         system, path = storage.filesystem(uri)
         with system.open_input_file(path) as source:
             for batch in pa.parquet.ParquetFile(source).iter_batches(16_384):
@@ -186,7 +193,7 @@ def _wrong(values: pa.Array, type_: str) -> tuple[int, str] | None:
     import pyarrow.compute as pc
 
     if pa.types.is_string(values.type) or pa.types.is_large_string(values.type):
-        most = int(varchar(type_)[len("VARCHAR(") : -1])
+        most = length_of(type_)
         lengths = pc.call_function("binary_length", [values])
         if (row := _first(pc.call_function("greater", [lengths, pa.scalar(most)]))) is not None:
             return row, f"the text has {lengths[row].as_py():,} bytes, and its column holds {most:,}"
