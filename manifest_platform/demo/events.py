@@ -127,17 +127,20 @@ def write_run(
     evolved: bool = True,
     gzip: bool = False,
     parts: int = 1,
+    resent: int = 0,
+    taken_ids: int = 0,
 ) -> WrittenRun:
     """Writes a run into a root, its marker `_SUCCESS` last. The same arguments give the same bytes.
 
     `run_time`: in UTC, whole seconds. `events`: the number of events; `bad_lines`: the number of additional broken lines, of
     every kind in turn. `corrupt`: also breaks nine of ten events. `evolved`: uses all versions of the schemas, instead of the
-    first versions only. `parts`: the number of files. Event ids are unique, also across run times and seeds.
+    first versions only. `parts`: the number of files. Event ids are unique, also across run times and seeds, but for those of
+    duplicates: of the events, `resent` are copies of others, and `taken_ids` differ from others but have their ids.
     """
     name = f"run={run_time:%Y-%m-%d-%H-%M-%S}"
     uri = storage.as_uri(f"{root}/{name}")
     rng = random.Random(f"{seed} {name}")  # noqa: S311
-    shop = _events(rng, run_time.replace(tzinfo=None), evolved)
+    shop = _with_duplicates(_events(rng, run_time.replace(tzinfo=None), evolved), resent, taken_ids)
     broken = 0
     for part in range(parts):
         lines = []
@@ -193,6 +196,17 @@ def _events(rng: random.Random, end: datetime, evolved: bool) -> Iterator[list[s
             if received >= end:
                 break
             kind = _EVENTS[rng.randrange(len(_EVENTS))]
+
+
+def _with_duplicates(events: Iterator[list[str]], resent: int, taken_ids: int) -> Iterator[list[str]]:
+    """Yields events, some of them again, and some with the ids of others; without these numbers, the events as they are."""
+    first = list(islice(events, resent + taken_ids))
+    yield from first
+    yield from first[:resent]
+    for original, other in zip(first[resent:], events, strict=False):
+        _set(other, event_id=original[_AT["event_id"]])
+        yield other
+    yield from events
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,7 @@
-"""The story of the web shop: ten runs, from landing to warehouse and catalog. One is broken, one arrives late."""
+"""The story of the web shop: ten runs, from landing to warehouse and catalog.
+
+One is broken, because its events use new versions of schemas; one has duplicates; one arrives late. Bad rows are replayed.
+"""
 
 from __future__ import annotations
 
@@ -23,13 +26,27 @@ DATASET = "acme"
 DAYS_AGO = 2
 """The age of the story's day, in days. The day is over, so that it can be merged, and Dagster still shows it."""
 NOON, STEP = time(12, tzinfo=UTC), timedelta(minutes=10)
-RUNS, LATE, BROKEN, MORE = 10, 3, 5, 3
+CLOSE = timedelta(seconds=2)
+"""The time between runs that land at the end. None is earlier than the replay, and so late."""
+RUNS, DUPLICATED, LATE, BROKEN, MORE = 10, 1, 3, 5, 3
 EVENTS, BAD_LINES = 2_000, 12
-NEW_SCHEMAS = ("com.acme/user/jsonschema/1-1-0", "com.acme/link_click/jsonschema/1-0-1")
+RESENT, TAKEN_IDS = 5, 2
+"""Of the events of the run DUPLICATED: those that came twice, and those that have the id of another event."""
+LINK_CLICK = "com.acme/link_click/jsonschema/1-0"
+NEW_SCHEMAS = ("com.acme/user/jsonschema/1-1-0", f"{LINK_CLICK}-1")
 """The schemas that the newest version of the shop uses, and that are not yet published when its first events land."""
+
+UNHEARD_OF = "com.acme/unheard_of"
+"""The schema that some lines of every run name, and that is published last: it has the properties of LIKE."""
+LIKE = "com.acme/page"
 
 LEDGER = "SELECT substr(item, strpos(item, 'run=')) AS run, late, applied_at FROM {} ORDER BY applied_at"
 MERGED = "SELECT dt, count(*) AS events, count(DISTINCT event_id) AS distinct_ids FROM events GROUP BY ALL ORDER BY ALL"
+EVOLVED = (
+    "SELECT schema_version, count(*) AS link_clicks, count(element_content) AS with_element_content"
+    " FROM com_acme_link_click_1 GROUP BY 1 ORDER BY 1"
+)
+RENAMED = "SELECT original_event_id, root_id AS event_id FROM com_snowplowanalytics_snowplow_duplicate_1 ORDER BY 1, 2"
 QUESTION = "SELECT event_name, count(*) AS events FROM events GROUP BY 1 ORDER BY 1"
 """Queries in words that every engine knows, but MERGED, which is asked where the catalog is. LEDGER lacks the ledger's name."""
 
@@ -69,6 +86,7 @@ def tell(home: Path, day: date) -> None:
         shutil.copy(SCHEMAS / schema, registry / schema)
     type_(_printed_command(bad))
     type_("manifest-platform drain")
+    _tell_of_evolution()
 
     say(
         f"5. A late run. {late} arrives only now, although later runs are loaded. It is not lost: the next drain loads it, and"
@@ -77,10 +95,12 @@ def tell(home: Path, day: date) -> None:
     _write(landing, day, LATE)
     type_("manifest-platform discover")
     type_("manifest-platform drain")
-    say("6. Drain again. All runs are loaded, so nothing happens: a drain can be repeated at any time. The exit code is 4.")
+    _tell_of_duplicates(day)
+    _tell_of_replay(registry)
+    say("8. Drain again. All runs are loaded, so nothing happens: a drain can be repeated at any time. The exit code is 4.")
     type_("manifest-platform drain", Exit.NOTHING)
 
-    say("7. The result. The warehouse has a table for events, one for each type of entity, and one for bad rows:")
+    say("9. The result. The warehouse has a table for events, one for each type of entity, and one for bad rows:")
     with Pipeline(config.load(), DATASET) as pipeline:
         for table, rows in pipeline.warehouse.row_counts().items():
             typer.echo(f"  {DATASET}.{table:<44}{rows:>8,} rows")
@@ -89,10 +109,52 @@ def tell(home: Path, day: date) -> None:
     _tell_of_merging()
 
 
+def _tell_of_evolution() -> None:
+    say(
+        "The new version of link_click adds properties. So its table got columns, in the transaction of the first run that has"
+        " them. Rows of earlier runs have NULL there."
+    )
+    type_(f"manifest-platform schemas diff iglu:{LINK_CLICK}-0 iglu:{LINK_CLICK}-1")
+    type_(sql(EVOLVED))
+
+
+def _tell_of_duplicates(day: date) -> None:
+    name = run_name(day, DUPLICATED)
+    say(
+        f"6. Duplicates. In {name}, {RESENT} events came twice: one copy of each is left out. {TAKEN_IDS} other pairs of events"
+        " differ, but have one id: each of these events got a new id, and a row that names the original one."
+    )
+    type_(f"manifest-platform history {name}")
+    type_(sql(RENAMED))
+
+
+def _tell_of_replay(registry: Path) -> None:
+    say(
+        "7. Replay. Some lines of every run are bad. They do not stop a run, and are kept with the reason. Some name the schema"
+        f" iglu:{UNHEARD_OF}/jsonschema/1-0-0, which no registry has:"
+    )
+    type_("manifest-platform bad count")
+    typer.echo(f"\n  publishing iglu:{UNHEARD_OF}/jsonschema/1-0-0")
+    publish_unheard_of(registry)
+    say("A replay reads these lines again. They are good now, and become an item of their own, which the next drain loads.")
+    type_(f"manifest-platform bad replay --about {UNHEARD_OF} --reason 'schema published'")
+    type_("manifest-platform drain")
+    type_("manifest-platform bad count")
+
+
+def publish_unheard_of(registry: Path) -> None:
+    """Writes the schema UNHEARD_OF into a registry."""
+    (version,) = (SCHEMAS / LIKE / "jsonschema").iterdir()
+    text = version.read_text().replace(f'"name": "{LIKE.rpartition("/")[2]}"', f'"name": "{UNHEARD_OF.rpartition("/")[2]}"')
+    place = registry / UNHEARD_OF / "jsonschema" / version.name
+    place.parent.mkdir(parents=True)
+    place.write_text(text)
+
+
 def tell_of_an_outage(home: Path, day: date, server: PostgreSQLServer) -> None:
     """Stops the warehouse's server for a drain: the other target does not wait, and the warehouse catches up afterward."""
     say(
-        "9. Two targets, one of them down. All runs are loaded into the warehouse and into the target lab. Each target has its"
+        "11. Two targets, one of them down. All runs are loaded into the warehouse and into the target lab. Each target has its"
         f" own order, ledger and fence. Now the warehouse's server stops, and {run_name(day, RUNS)} lands."
     )
     server.stop()
@@ -116,7 +178,7 @@ def tell_what_next(home: Path, day: date, warehouse: str | None = None) -> None:
     """
     now = datetime.now(UTC)
     for number in range(MORE):
-        land(home, now - number * STEP)
+        land(home, now - number * CLOSE)
     typed = program("manifest-platform")
     dagster = ui_command(CONFIGURATION, warehouse)
     typer.echo(f"  {dagster:<31}  shows the same in Dagster, which loads {MORE} runs that have just landed")
@@ -129,7 +191,7 @@ def tell_what_next(home: Path, day: date, warehouse: str | None = None) -> None:
 
 def _tell_of_merging() -> None:
     say(
-        "8. Merge. Shredding wrote a small Parquet file for each table and run. A merge run replaces them by larger files: the"
+        "10. Merge. Shredding wrote a small Parquet file for each table and run. A merge run replaces them by larger files: the"
         " day is over, so it closes the partition, merges its files in one Spark job, and publishes the result to the catalog."
     )
     type_("manifest-platform merge run")
@@ -166,7 +228,19 @@ def _set_up(registry: Path, landing: Path, day: date) -> None:
 def _write(landing: Path, day: date, number: int) -> None:
     time_ = _time(day, number)
     new_version = number in (LATE, BROKEN)
-    write_run(landing, time_, EVENTS, seed=1, bad_lines=BAD_LINES, evolved=new_version, gzip=number % 2 == 1, parts=2)
+    resent, taken_ids = (RESENT, TAKEN_IDS) if number == DUPLICATED else (0, 0)
+    write_run(
+        landing,
+        time_,
+        EVENTS,
+        seed=1,
+        bad_lines=BAD_LINES,
+        evolved=new_version,
+        gzip=number % 2 == 1,
+        parts=2,
+        resent=resent,
+        taken_ids=taken_ids,
+    )
 
 
 def run_name(day: date, number: int) -> str:

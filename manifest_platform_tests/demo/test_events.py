@@ -199,6 +199,20 @@ def test_parts_share_the_lines(tmp_path: Path) -> None:
     assert (run.good, run.bad) == (10, 4)
 
 
+def test_duplicates_are_copies_of_events_and_other_events_with_their_ids(tmp_path: Path) -> None:
+    run = write_run(tmp_path, TIME, 60, seed=1, parts=2, resent=5, taken_ids=2)
+    events = events_of(run)
+    assert len(events) == 60 == run.good
+    of_id: dict[str, list[Event]] = {}
+    for event in events:
+        of_id.setdefault(event["event_id"], []).append(event)
+    several = [same for same in of_id.values() if len(same) > 1]
+    assert [len(same) for same in several] == [2] * 7
+    assert sum(first == second for first, second in several) == 5
+    assert sum(first["event_fingerprint"] != second["event_fingerprint"] for first, second in several) == 2
+    assert events_of(write_run(tmp_path / "again", TIME, 60, seed=1, parts=2, resent=5, taken_ids=2)) == events
+
+
 def what_is_wrong(line: str) -> str | None:
     if "\t" not in line:
         return "not TSV"

@@ -29,6 +29,11 @@ DAY = date(2024, 5, 14)
 LANDED = [shop.run_name(DAY, number) for number in range(shop.RUNS)]
 LATE, BROKEN = LANDED[shop.LATE], LANDED[shop.BROKEN]
 IN_TIME = [name for name in LANDED if name != LATE]
+REPLAY = re.compile(r"run=[-\d]{19}-replay-[0-9a-f]{12}")
+REPLAYED = 2 * shop.RUNS
+"""The lines that name the schema UNHEARD_OF. They are bad rows first, and events after the replay."""
+ROWS = shop.RUNS * (shop.EVENTS + shop.BAD_LINES) - shop.RESENT + REPLAYED
+"""The events and the bad rows of the story together."""
 
 
 @pytest.fixture(autouse=True)
@@ -74,7 +79,9 @@ def test_the_demo_tells_its_story_on_every_store_alike_and_leaves_nothing_after_
         done = tell()
         assert done.returncode == 0, done.stdout + done.stderr
         check_story(done.stdout)
-        assert ledger(home) == [*((name, False) for name in IN_TIME), (LATE, True)]
+        *runs, (replayed, is_late) = ledger(home)
+        assert runs == [*((name, False) for name in IN_TIME), (LATE, True)]
+        assert REPLAY.fullmatch(replayed) and not is_late
         check_tables(home)
         store_made = f"$ manifest-platform store create\nDynamoDB table {run.TABLE} in " in done.stdout
         found.append((store_made, warehouse(home), histories(home)))
@@ -89,6 +96,7 @@ def test_the_demo_tells_its_story_on_every_store_alike_and_leaves_nothing_after_
         told_of = {*LANDED, shop.stray(DAY)}
         more = [path.name for path in (home / "landing" / "enriched").glob("run=2*-*-*-*-*-*") if path.name not in told_of]
         assert len(more) == (0 if store_made else shop.MORE), "left for Dagster to load"
+        assert all(name > replayed for name in more), "none is late"
     (on_sqlite, rows, told), (on_dynamodb, same_rows, told_alike) = found
     assert (on_sqlite, on_dynamodb) == (False, True)
     assert rows == same_rows
@@ -106,7 +114,8 @@ def test_the_demo_on_postgresql_loads_two_targets_of_which_one_is_down_for_a_whi
     done = demo("--warehouse", "postgresql", "--day", str(DAY))
     try:
         assert done.returncode == 0, done.stdout + done.stderr
-        outage = done.stdout.partition("9. Two targets")[2]
+        outage = done.stdout.partition("11. Two targets")[2]
+        check_chapters(done.stdout)
         assert "stopped: unavailable" in outage
         advice = outage.partition("Try these commands next")[2]
         assert "export MANIFEST_PLATFORM_CONFIG=" in advice
@@ -120,9 +129,9 @@ def test_the_demo_on_postgresql_loads_two_targets_of_which_one_is_down_for_a_whi
                 applied = sorted(warehouse.ledger(FEED, 0), key=lambda entry: entry.applied_at)
                 found.append(([entry.item.rpartition("/")[2] for entry in applied], warehouse.row_counts()))
         (loaded, rows), (_, same_rows) = found
-        assert loaded == [*names[:-2], LATE, names[-1]]
+        assert [name for name in loaded if not REPLAY.fullmatch(name)] == [*names[:-2], LATE, names[-1]]
         assert rows == same_rows
-        assert rows["events"] + rows["bad"] == len(names) * (shop.EVENTS + shop.BAD_LINES)
+        assert rows["events"] + rows["bad"] == ROWS + shop.EVENTS + shop.BAD_LINES
     finally:
         assert demo("--warehouse", "postgresql", "--clean").returncode == 0
     assert not home.exists()
@@ -141,7 +150,7 @@ def test_the_demo_tells_its_story_on_the_stand_in_for_redshift(tmp_path):
     assert f"FROM manifest_platform.ledger__{shop.DATASET} " in done.stdout
     rows = dict(re.findall(r"acme\.(\w+) +([\d,]+) rows", done.stdout))
     counted = {name: int(count.replace(",", "")) for name, count in rows.items()}
-    assert counted["events"] + counted["bad"] == shop.RUNS * (shop.EVENTS + shop.BAD_LINES)
+    assert counted["events"] + counted["bad"] == ROWS
     assert not (tmp_path / "demo" / "shredded").exists(), "it is in S3"
 
 
@@ -241,7 +250,8 @@ def histories(home: Path) -> list[str]:
             data = {name: value for name, value in record.to_dict().items() if name not in ("record_id", "timestamp")}
             data["previous"] = place.get(record.previous or "")
             data["payload"] = {name: value for name, value in record.data.items() if name not in OF_ONE_RUN}
-            told.append(re.sub(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}", "…", json.dumps(data)))  # attempts, in texts
+            text = re.sub(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}", "…", json.dumps(data))  # attempts, in texts
+            told.append(REPLAY.sub("replay", text))
     return told
 
 
@@ -256,22 +266,41 @@ def check_story(told: str) -> None:
     assert f"load  BLOCKED by {bad}" in before
     [table] = re.findall(r'^\$ manifest-platform sql "[^"]*"\n(.*?)(?=^\$ |\Z)', before, re.MULTILINE | re.DOTALL)
     assert re.findall(r"^(run=\S+)", table, re.MULTILINE) == first
-    then = re.findall(r"✓ (run=\S+).*?(late)?$", after, re.MULTILINE)
+    *then, (replayed, word) = re.findall(r"✓ (run=\S+).*?(late)?$", after, re.MULTILINE)
     assert then == [*((name, "") for name in IN_TIME[IN_TIME.index(bad) :]), (LATE, "late")]
+    assert REPLAY.fullmatch(replayed) and not word
+    check_chapters(told)
     assert "0 shredded, 0 loaded (0 rows), 0 failed" in after
     [loaded] = re.findall(r"acme\.events +([\d,]+) rows", after)
     check_merging(after.partition("$ manifest-platform merge run\n")[2], loaded.replace(",", ""))
 
 
+def check_chapters(told: str) -> None:
+    """Checks what the story shows of an evolved schema, of duplicates and of a replay."""
+    assert "+ element_content: string(1000)" in told
+    old, new = re.findall(r"^(1-0-[01]) +(\d+) +(\d+)$", told, re.MULTILINE)
+    assert (old[0], int(old[1]) > 0, old[2]) == ("1-0-0", True, "0"), "rows of earlier runs have NULL"
+    assert (new[0], int(new[1]) > 0, new[2]) == ("1-0-1", True, new[1])
+    counts = f", {shop.RESENT} natural and {2 * shop.TAKEN_IDS} synthetic duplicates"
+    assert counts in told.partition("\n6. Duplicates")[2]
+    renamed = re.findall(r"^([0-9a-f-]{36}) +([0-9a-f-]{36})$", told, re.MULTILINE)
+    assert (len({original for original, _ in renamed}), len({new for _, new in renamed})) == (
+        shop.TAKEN_IDS,
+        2 * shop.TAKEN_IDS,
+    )
+    first, second = map(int, re.findall(r"^(\d+) bad rows in", told, re.MULTILINE))
+    assert (first, second) == (shop.RUNS * shop.BAD_LINES, shop.RUNS * shop.BAD_LINES - REPLAYED)
+
+
 def check_merging(told: str, loaded: str) -> None:
     """Every table has one merged file of the day, which stands for those of all runs; readers get what the warehouse has."""
-    assert len(re.findall(r"^· commit \d+  registered  ", told, re.MULTILINE)) == shop.RUNS
-    assert len(re.findall(r"^✓ \w+ 2024-05-14  merged  1 range  ", told, re.MULTILINE)) == 7
-    assert len(re.findall(r"^✓ \w+ 2024-05-14  published as version 10\d+$", told, re.MULTILINE)) == 7
-    assert "7 of 7 tables at rest" in told
+    assert len(re.findall(r"^· commit \d+  registered  ", told, re.MULTILINE)) == shop.RUNS + 1
+    assert len(re.findall(r"^✓ \w+ 2024-05-14  merged  1 range  ", told, re.MULTILINE)) == 9
+    assert len(re.findall(r"^✓ \w+ 2024-05-14  published as version \d+$", told, re.MULTILINE)) == 9
+    assert "9 of 9 tables at rest" in told
     _, sentinel, merged = told.split("lower_bound", 1)[1].splitlines()[:3]
     assert sentinel.split()[:3] == ["null", "0", "0"]
-    assert (merged.split()[0], merged.split()[1][:3]) == ("0", "100")
+    assert (merged.split()[0], merged.split()[1][:3]) == ("0", "110")
     assert re.findall(r"^2024-05-14 +(\d+) +(\d+)$", told, re.MULTILINE) == [(loaded, loaded)]
 
 
@@ -280,9 +309,13 @@ def check_tables(home: Path) -> None:
         tables = connection.execute("SELECT table_name FROM duckdb_tables() WHERE schema_name = 'acme'").fetchall()
         count = {name: connection.execute(f"SELECT count(*) FROM acme.{name}").fetchall()[0][0] for (name,) in tables}
         [(distinct,)] = connection.execute("SELECT count(DISTINCT event_id) FROM acme.events").fetchall()
-    assert len([name for name in count if name.startswith("com_acme_")]) == 6
+    assert len([name for name in count if name.startswith("com_acme_")]) == 7
+    assert (count["com_acme_unheard_of_1"], count["com_snowplowanalytics_snowplow_duplicate_1"]) == (
+        REPLAYED,
+        2 * shop.TAKEN_IDS,
+    )
     assert count["events"] == distinct
-    assert count["events"] + count["bad"] == shop.RUNS * (shop.EVENTS + shop.BAD_LINES)
+    assert count["events"] + count["bad"] == ROWS
     assert 0 < count["bad"] <= shop.RUNS * shop.BAD_LINES
     assert all(count.values())
 
