@@ -1,6 +1,7 @@
 """The story of the web shop: ten runs, from landing to warehouse and catalog.
 
-One is broken, because its events use new versions of schemas; one has duplicates; one arrives late. Bad rows are replayed.
+A run is broken, because its events use new versions of schemas; another has duplicates; a third arrives late. Bad rows are
+replayed.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ CLOSE = timedelta(seconds=2)
 RUNS, DUPLICATED, LATE, BROKEN, MORE = 10, 1, 3, 5, 3
 EVENTS, BAD_LINES = 2_000, 12
 RESENT, TAKEN_IDS = 5, 2
-"""Of the events of the run DUPLICATED: those that came twice, and those that have the id of another event."""
+"""The numbers of events of the run DUPLICATED that came twice, and of those that have the id of another event."""
 LINK_CLICK = "com.acme/link_click/jsonschema/1-0"
 NEW_SCHEMAS = ("com.acme/user/jsonschema/1-1-0", f"{LINK_CLICK}-1")
 """The schemas that the newest version of the shop uses, and that are not yet published when its first events land."""
