@@ -219,7 +219,7 @@ class Listing:
     lines = good + bad + duplicates.natural. `tables`: all tables in `objects`, including `bad`, and tables of which only the
     columns are known. `types`: types of the rows without bad rows and deletions; empty in listings of older releases.
     `duplicates`: zero in listings of older releases, which looked for none. `bad_rows`: the bad rows once more, in the form
-    that the source's own tools read.
+    that the source's own tools read. `counts`: further numbers that the source counts, by names of its own.
 
     In JSON, column descriptions are stored beside the tables, and only those that exist. A reader ignores unknown keys of the
     listing, which a newer release may write. It refuses unknown keys of a table, column or object, because they may affect the
@@ -237,6 +237,7 @@ class Listing:
     types: tuple[ShreddedType, ...] = ()
     duplicates: Duplicates = NO_DUPLICATES
     bad_rows: tuple[BadRowsFile, ...] = ()
+    counts: Mapping[str, int] = field(default_factory=dict, hash=False)
 
     @property
     def remarks(self) -> list[str]:
@@ -267,6 +268,8 @@ class Listing:
         for found in data["objects"]:
             if not found["dates"]:
                 del found["dates"]
+        if not self.counts:
+            del data["counts"]
         storage.write_bytes(uri, orjson.dumps(data, option=orjson.OPT_INDENT_2))
 
     @classmethod

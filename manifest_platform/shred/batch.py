@@ -218,7 +218,7 @@ class Beside:
 class Written:
     """The counts and objects of a task, or of all tasks of a directory. `stopped`: True if a task left input unread.
 
-    `types`: number of rows by table and, within a table, by type.
+    `types`: number of rows by table and, within a table, by type. `counts`: further numbers of the source, by its own names.
     """
 
     lines: int = 0
@@ -232,6 +232,7 @@ class Written:
     example: str = ""  # the first bad line with its first reason
     stopped: bool = False
     bad_rows: list[BadRowsFile] = field(default_factory=list)
+    counts: dict[str, int] = field(default_factory=dict)
 
     def define(self, table: Table) -> None:
         """Adds a table, or widens its columns. Raises SchemaError if it conflicts with the known definition."""
@@ -242,6 +243,11 @@ class Written:
         counted = self.types.setdefault(table, {})
         for type_, rows in types.items():
             counted[type_] = counted.get(type_, 0) + rows
+
+    def tally(self, counts: Mapping[str, int]) -> None:
+        """Adds further numbers of the source."""
+        for name, number in counts.items():
+            self.counts[name] = self.counts.get(name, 0) + number
 
 
 @dataclass(frozen=True)
@@ -617,6 +623,7 @@ def _conclude(directory: Directory, results: list[dict[str, Any]], options: Opti
         ),
         total.duplicates,
         tuple(sorted(total.bad_rows, key=lambda found: found.uri)),
+        dict(sorted(total.counts.items())),
     )
     try:
         listing.write(f"{directory.output}/{LISTING_FILE}")
@@ -639,6 +646,7 @@ def _sum(results: list[dict[str, Any]]) -> Written:
         total.objects += map(ShreddedObject.from_dict, written["objects"])
         total.retired += [Retired(**found) for found in written["retired"]]
         total.bad_rows += [BadRowsFile(**found) for found in written["bad_rows"]]
+        total.tally(written["counts"])
         for table, types in written["types"].items():
             total.count(table, types)
         for data in written["tables"].values():

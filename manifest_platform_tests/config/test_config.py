@@ -410,7 +410,7 @@ def test_each_date_gets_files_of_its_own_where_readers_of_the_catalog_read_whole
     monkeypatch.setattr(
         shredder,
         "shred",
-        lambda *arguments, **_: told.append(next(one for one in arguments if isinstance(one, Options)).date_files),
+        lambda *arguments, **_: told.append(next(one for one in arguments if isinstance(one, Options)).date_files) or [],
     )
     open_source("acme", dataset).shred(None, [])  # ty: ignore
     assert (dataset.date_files, told) == (apart, [apart])

@@ -373,6 +373,7 @@ class SnowplowEnriched(Source):
         """Shreds events and entities, typed by their schemas. Raises RegistryRefused if the key of a registry is not set."""
         from manifest_platform.shred.batch import Options
         from manifest_platform.sources.snowplow.events.shredder import shred
+        from manifest_platform.sources.snowplow.sealing import sealed
 
         settings = self.settings.shred
         bad = settings.bad_rows
@@ -380,7 +381,9 @@ class SnowplowEnriched(Source):
             settings.split_mib << 20, bad.max_share, bad.max_count, settings.limits.of_input(), self.settings.date_files
         )
         registries, limits, rules = self._registries(), settings.registry_limits, settings.rules()
-        return shred(session, directories, registries, options, limits, settings.tables, rules)
+        started = datetime.now(UTC)
+        results = shred(session, directories, registries, options, limits, settings.tables, rules)
+        return sealed(directories, results, started, rules.rows)
 
     @classmethod
     def guesses(cls, place: Place, schemas: Sequence[str] = ()) -> Iterator[Guess]:

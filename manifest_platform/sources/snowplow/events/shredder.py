@@ -40,7 +40,7 @@ from manifest_platform.sources.snowplow.events.lake import lake_events
 from manifest_platform.sources.snowplow.events.oldest import refuse_old_times
 from manifest_platform.sources.snowplow.events.published import published
 from manifest_platform.sources.snowplow.events.survey import Survey, survey
-from manifest_platform.sources.snowplow.events.wide import entity_types, wide_events, without_empty
+from manifest_platform.sources.snowplow.events.wide import entity_types, self_describing, wide_events, without_empty
 from manifest_platform.sources.snowplow.rules import Rules
 from manifest_platform.sources.snowplow.schemas.registry import Place
 from manifest_platform.sources.snowplow.schemas.resolver import Resolver
@@ -56,6 +56,9 @@ BAD_DATE = "1970-01-01"
 
 ATOMIC = "iglu:com.snowplowanalytics.snowplow/atomic/jsonschema/1-0-0"
 """The schema of the events themselves."""
+
+SELF_DESCRIBING = "self-describing event "
+"""The prefix of the listing's counts of events by the schema that describes them."""
 
 _Pieces = tuple[Piece, ...]
 
@@ -151,6 +154,7 @@ def shred_pieces(
             for name, table in shredded.tables.items():
                 writer.add(shredded.definitions[name], table, shredded.types[name])
             writer.repeated(shredded.duplicates)
+            writer.written.tally({f"{SELF_DESCRIBING}{schema}": rows for schema, rows in shredded.own.items()})
             writer.chunk_done(size, shredded.good, BAD, shredded.bad)
             if writer.is_hopeless:
                 return writer.close()
@@ -250,7 +254,7 @@ class ShreddedEvents:
     """The tables of some lines by name, and the definition of each.
 
     `lines` equals `good` plus the rows of `bad` plus the natural duplicates. `types`: by table, the number of rows of each
-    schema version.
+    schema version. `own`: by schema, the number of events that it describes; all other entities are in their contexts.
     """
 
     tables: dict[str, pa.Table]
@@ -260,6 +264,7 @@ class ShreddedEvents:
     good: int
     types: dict[str, dict[str, int]] = field(default_factory=dict)
     duplicates: Duplicates = NO_DUPLICATES
+    own: dict[str, int] = field(default_factory=dict)
 
 
 def shred_lines(
@@ -307,10 +312,10 @@ def shred_lines(
                 types[definition.name] = _types(definition, table)
         if wide is not None and EVENTS_TABLE in types:
             types[EVENTS_TABLE] |= entity_types(found, keep)
+    own = self_describing(found, keep)
     good = tables[EVENTS_TABLE].num_rows if EVENTS_TABLE in tables else 0
-    return ShreddedEvents(
-        tables, definitions, _bad(lines, file, first_line, source), lines.count, good, types, _duplicates(lines, marked)
-    )
+    bad = _bad(lines, file, first_line, source)
+    return ShreddedEvents(tables, definitions, bad, lines.count, good, types, _duplicates(lines, marked), own)
 
 
 def _duplicates(lines: Lines, marked: Marked | None) -> Duplicates:

@@ -117,9 +117,22 @@ def entity_types(found: Sequence[Entities], keep: np.ndarray) -> dict[str, int]:
     """Returns the number of kept entities by schema."""
     counts: dict[str, int] = {}
     for entities in found:
-        schema = str(entities.definition.table.family).rpartition("/")[0]
-        versions = entities.table["schema_version"].filter(pa.array(keep[entities.rows]))
-        for one in versions.value_counts().to_pylist():
-            name = f"{schema}/{one['values']}"
-            counts[name] = counts.get(name, 0) + one["counts"]
+        _count(counts, entities, keep[entities.rows])
     return counts
+
+
+def self_describing(found: Sequence[Entities], keep: np.ndarray) -> dict[str, int]:
+    """Returns the number of kept events by the schema that describes them."""
+    counts: dict[str, int] = {}
+    for entities in found:
+        if UNSTRUCT in entities.cells:
+            own = np.fromiter((cell == UNSTRUCT for cell in entities.cells), bool, len(entities.cells))
+            _count(counts, entities, own & keep[entities.rows])
+    return counts
+
+
+def _count(counts: dict[str, int], entities: Entities, which: np.ndarray) -> None:
+    schema = str(entities.definition.table.family).rpartition("/")[0]
+    for one in entities.table["schema_version"].filter(pa.array(which)).value_counts().to_pylist():
+        name = f"{schema}/{one['values']}"
+        counts[name] = counts.get(name, 0) + one["counts"]

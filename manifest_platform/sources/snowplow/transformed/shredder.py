@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 from urllib.parse import unquote
 
@@ -30,8 +31,9 @@ from manifest_platform.shred.rows import BAD
 from manifest_platform.sources.snowplow.events.shredder import ShreddedEvents, by_date, shred_piece
 from manifest_platform.sources.snowplow.schemas.keys import SchemaKey, sibling
 from manifest_platform.sources.snowplow.schemas.resolver import Resolver
+from manifest_platform.sources.snowplow.seal import Seal
+from manifest_platform.sources.snowplow.sealing import write_seal
 from manifest_platform.sources.snowplow.transformed.layout import TableFile, WideFile, file_at
-from manifest_platform.sources.snowplow.transformed.seal import Seal
 from manifest_platform.sources.snowplow.transformed.tsv import Model, shred_entities, shred_events
 from manifest_platform.sources.snowplow.transformed.wide import shred_parquet
 
@@ -109,7 +111,7 @@ def shred(
     aside are not read. A run whose files disagree with its seal, in types or in the number of events, gives a ShredFailure.
     `resolver`: returns the resolver of the schemas, in Spark's workers.
     """
-    options = options or Options()
+    options, started = options or Options(), datetime.now(UTC)
     tasks: list[Task[_Pieces]] = []
     seals: dict[int, Seal] = {}
     failures: dict[int, ShredFailure] = {}
@@ -130,13 +132,20 @@ def shred(
         return shred_pieces(task, models[task.directory], resolver(), options)
 
     results = shred_batch(spark, runs, tasks, work, options)
-    return [failures.get(index) or _counted(run, seals[index], results[index]) for index, run in enumerate(runs)]
+    return [failures.get(index) or _counted(run, seals[index], results[index], started) for index, run in enumerate(runs)]
 
 
-def _counted(run: TransformedRun, seal: Seal, result: Listing | ShredFailure) -> Listing | ShredFailure:
-    """Returns a failure in place of a listing with another number of events than the seal says. Bad rows may be events."""
-    if isinstance(result, ShredFailure) or seal.good is None or result.good <= seal.good <= result.good + result.bad:
+def _counted(run: TransformedRun, seal: Seal, result: Listing | ShredFailure, started: datetime) -> Listing | ShredFailure:
+    """Seals a run with the types of the transformer's seal, and the layout that was written.
+
+    Returns a failure in place of a listing with another number of events than the seal says. Bad rows may be events.
+    """
+    if isinstance(result, ShredFailure):
         return result
+    if seal.good is None or result.good <= seal.good <= result.good + result.bad:
+        rows = "events" if seal.transformation == "WIDEROW" else "tables"
+        types = [(one.key, one.entity or "CONTEXT") for one in seal.types]
+        return write_seal(run, result, started, rows, types)
     message = (
         f"{run.place} has {result.good:,} events, but its seal counts {seal.good:,}: files are missing or were added; run the"
         " transformer again, or accept the run once it is whole"

@@ -48,6 +48,7 @@ class SnowplowTransformed(SnowplowEnriched):
     def shred(self, session: SparkSession, directories: Sequence[Directory]) -> list[Listing | ShredFailure]:
         """Types the rows of runs by their schemas. Raises RegistryRefused if the key of a registry is not set."""
         from manifest_platform.sources.snowplow.events.shredder import process_resolver
+        from manifest_platform.sources.snowplow.rules import Rules
         from manifest_platform.sources.snowplow.transformed.shredder import TransformedRun, shred
 
         settings = self.settings.shred
@@ -58,7 +59,7 @@ class SnowplowTransformed(SnowplowEnriched):
             settings.registry_limits,
             tables,
             uuid.uuid4().hex,
-            settings.names == "dotted",
+            Rules(names=settings.names),
         )
         return shred(session, [one for one in directories if isinstance(one, TransformedRun)], resolver, self._options())
 

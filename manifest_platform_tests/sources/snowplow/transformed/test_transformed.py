@@ -14,6 +14,7 @@ from manifest_platform import storage
 from manifest_platform.listing import Listing
 from manifest_platform.shred.batch import Options, ShredFailure
 from manifest_platform.sources.snowplow.schemas.resolver import Resolver
+from manifest_platform.sources.snowplow.seal import Seal
 from manifest_platform.sources.snowplow.transformed.shredder import TransformedRun, shred
 from manifest_platform.sources.source import Source
 from manifest_platform.testing.source import SourceContract
@@ -86,6 +87,8 @@ def test_the_transformers_layouts_become_the_same_tables(spark: Any, tmp_path: P
     )
     assert [one["target_url"] for one in rows(results[1], CLICKS)] == ["http://acme"]
     assert [one[f"contexts_{CLICKS}"] for one in rows(results[2], "events")] == ['[{"target_url":"a"}]']
+    sealed = [Seal.read(f"{storage.as_uri(tmp_path)}/out/{run.name}") for run in (tsv, wide)]
+    assert [(one.transformation, one.good, len(one.types)) for one in sealed] == [("SHREDDED", 50, 1), ("WIDEROW", 1, 0)]
     found = [(one.lines, one.good, one.bad) for one in results if isinstance(one, Listing)]
     assert found == [(50, 50, 0), (1, 1, 0), (1, 1, 0)]
 

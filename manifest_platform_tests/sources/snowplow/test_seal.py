@@ -7,7 +7,7 @@ import pytest
 from manifest_platform.shred.batch import Unusable
 from manifest_platform.sources.snowplow.recognition import SEAL
 from manifest_platform.sources.snowplow.schemas.keys import SchemaKey
-from manifest_platform.sources.snowplow.transformed.seal import Seal, SealedType
+from manifest_platform.sources.snowplow.seal import Seal, SealedType
 from manifest_platform_tests.sources.snowplow.given import CLICK, PAGE
 from manifest_platform_tests.sources.snowplow.transformed.given import seal, wide_seal
 
