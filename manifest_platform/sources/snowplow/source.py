@@ -181,7 +181,7 @@ class SnowplowEnriched(Source):
         return None if load.duplicates == "off" else Rule(IDENTITY, load.days, load.duplicates == "seen")
 
     @property
-    def replays(self) -> Replays:
+    def replays(self) -> Replays | None:
         """Every line is an event by itself. Raises RegistryRefused if the key of a registry is not set."""
         from manifest_platform.sources.snowplow.bad.replays import EventReplays
         from manifest_platform.sources.snowplow.schemas.resolver import Resolver

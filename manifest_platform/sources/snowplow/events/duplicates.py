@@ -12,7 +12,6 @@ where it begins in the file's text.
 
 from __future__ import annotations
 
-import json
 import re
 import uuid
 from collections.abc import Iterable
@@ -24,6 +23,7 @@ import numpy as np
 import orjson
 import pyarrow as pa
 
+from manifest_platform.sources.snowplow.events import numbers
 from manifest_platform.sources.snowplow.events.atomic import Lines
 from manifest_platform.sources.snowplow.fields import FIELDS, POSITION
 from manifest_platform.sources.snowplow.rules import Kinds
@@ -41,6 +41,7 @@ _ID, _ETL, _FINGERPRINT, _DERIVED = (
 _TAB, _NEWLINE, _DASH = 9, 10, 45
 _DASHES = np.array([8, 13, 18, 23])
 _HEX = np.setdiff1d(np.arange(36), _DASHES)
+_TOO_DEEP = b"(nested too deeply)"  # no JSON, so that the event is bad; its bad row has the cell as it was
 # The end of a wrapper: the bracket that closes its data, and what may follow it.
 _END_OF_DATA = re.compile(rb'\]\s*(,\s*"schema"\s*:\s*"[^"\\]*"\s*)?\}\s*\Z')
 
@@ -273,5 +274,10 @@ def _with_context(cell: bytes, context: dict[str, Any]) -> bytes:
     if ending and keys in (["schema", "data"], ["data", "schema"]) and bool(ending[1]) == (keys[-1] == "schema"):
         separator = b"," if inside else b""
         return cell[: ending.start()] + separator + orjson.dumps(context) + cell[ending.start() :]
-    wrapper = json.loads(cell)  # it keeps large integers
-    return json.dumps({**wrapper, "data": [*wrapper["data"], context]}, ensure_ascii=False).encode("utf-8", "surrogatepass")
+    try:
+        wrapper = numbers.loads(cell)
+        return numbers.dumps({**wrapper, "data": [*wrapper["data"], context]})
+    except orjson.JSONDecodeError:
+        return cell
+    except TypeError:
+        return _TOO_DEEP

@@ -7,12 +7,14 @@ may have such a number is parsed a second time, and the number becomes a Decimal
 from __future__ import annotations
 
 import json
-from decimal import Decimal
+from decimal import Decimal, InvalidOperation
 from typing import Any
 
 import orjson
 
 _LONG = 19  # characters; a shorter number loses no digit, and floats of trackers have at most 17 digits
+_MOST_DIGITS = 1_000  # of a fraction; warehouses refuse JSON with many thousands
+_DEEPEST = 500  # the parser of long numbers can fail at some 900
 _KINDS = bytes(48 if chr(byte) in "0123456789." else 58 if chr(byte) in ":,[" else 120 for byte in range(256))
 _BESIDE = b" -\t\r\n"
 _BESIDE_IN_LINES = b" -\r"  # tabs and newlines end a field there; without them the times of events would look like long numbers
@@ -30,10 +32,16 @@ def any_may_be_long(lines: bytes) -> bool:
 
 
 def loads(text: bytes) -> Any:
-    """Parses JSON text; a number that no integer of 64 bits and no float holds is a Decimal. Raises orjson.JSONDecodeError."""
+    """Parses JSON text; a number that no integer of 64 bits and no float holds is a Decimal.
+
+    A fraction that no warehouse holds in JSON, of more than 1,000 digits or about zero, becomes the nearest float. Raises
+    orjson.JSONDecodeError, also for text with a long number that is nested more than 500 deep.
+    """
     found = orjson.loads(text)  # refuses what JSON forbids, and the other parser accepts
     if not may_be_long(text):
         return found
+    if text.count(b"[") + text.count(b"{") > _DEEPEST and _is_deep(found):
+        raise orjson.JSONDecodeError("it has a long number, and is nested too deeply", "", 0)
     return json.loads(text, parse_int=_integer, parse_float=_number)
 
 
@@ -51,8 +59,22 @@ def _integer(text: str) -> int | Decimal:
 
 def _number(text: str) -> float | Decimal:
     near = float(text)
-    exact = Decimal(text)
-    return near if Decimal(repr(near)) == exact else exact
+    if len(text) > _MOST_DIGITS:
+        return near
+    try:
+        exact = Decimal(text)
+    except InvalidOperation:  # an exponent that not even a Decimal holds
+        return near
+    return near if Decimal(repr(near)) == exact or exact.adjusted() < -_MOST_DIGITS else exact
+
+
+def _is_deep(value: Any) -> bool:
+    level = [value]
+    for _ in range(_DEEPEST):
+        level = [inner for one in level if type(one) in (dict, list) for inner in (one.values() if type(one) is dict else one)]
+        if not level:
+            return False
+    return True
 
 
 def _fragment(value: Any) -> orjson.Fragment:

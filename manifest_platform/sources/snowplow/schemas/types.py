@@ -89,7 +89,7 @@ def _string_type(schema: dict[str, Any], values: list[Any]) -> str:
     if schema.get("format") == "date":
         return "date"
     longest = schema.get("maxLength")
-    return f"string({longest})" if isinstance(longest, int) and longest > 0 else "string"
+    return f"string({longest})" if type(longest) is int and longest > 0 else "string"
 
 
 def _bounds(schema: dict[str, Any], values: Sequence[Any] = ()) -> tuple[float | None, float | None]:

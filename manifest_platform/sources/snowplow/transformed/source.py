@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 from manifest_platform.manifest import Claim
 from manifest_platform.sources.directories import LandedDirectory
 from manifest_platform.sources.preview import Bounds, Guess, Place
+from manifest_platform.sources.replays import Replays
 from manifest_platform.sources.snowplow import recognition
 from manifest_platform.sources.snowplow.source import SnowplowEnriched, parse_run_name
 from manifest_platform.sources.snowplow.transformed.settings import TransformedSettings
@@ -36,6 +37,11 @@ class SnowplowTransformed(SnowplowEnriched):
         landed="Runs that Snowplow's transformer has shredded, registered in the manifest once they have their seal.",
         shredded="Typed Parquet of every run: the events, a table for each type of entity, and rows that do not fit.",
     )
+
+    @property
+    def replays(self) -> Replays | None:
+        """None: a row of an entity says nothing without its file, and a line of an event has no entities."""
+        return None
 
     def directory(self, claim: Claim, output: str) -> Directory:
         """Lists the run's files, and compares them with what was registered."""

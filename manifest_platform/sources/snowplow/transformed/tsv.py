@@ -32,6 +32,7 @@ from manifest_platform.shred.rows import (
 )
 from manifest_platform.sources.snowplow.events.atomic import EVENTS, cut, event_columns
 from manifest_platform.sources.snowplow.events.shredder import ATOMIC, ShreddedEvents
+from manifest_platform.sources.snowplow.events.values import has_nul
 from manifest_platform.sources.snowplow.fields import FIELDS, POSITION
 from manifest_platform.sources.snowplow.schemas.columns import HIERARCHY, EntityTable, flattened
 from manifest_platform.sources.snowplow.schemas.keys import SchemaKey, snake_case
@@ -262,7 +263,12 @@ def _moment(text: str) -> datetime:
 
 
 def _json_text(text: str) -> str:
-    """Returns the text if it is JSON, else as a JSON text: the transformer writes strings without quotes."""
+    """Returns the text if it is JSON, else as a JSON text: the transformer writes strings without quotes.
+
+    Raises ValueError for an escaped NUL, which warehouses cannot store.
+    """
+    if "\\u0000" in text and has_nul(text.encode()):
+        raise ValueError("NUL")
     try:
         orjson.loads(text)
     except orjson.JSONDecodeError:

@@ -30,6 +30,7 @@ pc: Any = pyarrow.compute  # its functions are created at run time, unknown to t
 ROWS = 10_000
 """Rows that are read at a time."""
 
+_ESCAPED_NUL = r"(?:^|[^\\])(?:\\\\)*\\u0000"  # not the text of a backslash and `u0000`
 _ENTITIES = ("contexts_", "unstruct_event_")
 
 
@@ -45,7 +46,7 @@ def shred_parquet(stream: BinaryIO, file: str, rows: int = ROWS) -> Iterator[tup
         for batch in opened.iter_batches(rows):
             yield batch.nbytes, shred_rows(pa.Table.from_batches([batch]), json, file, first_line)
             first_line += batch.num_rows
-    except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
+    except (pa.ArrowInvalid, pa.ArrowNotImplementedError, UnicodeDecodeError, TypeError) as error:
         raise Unusable(f"{file} cannot be read as wide rows in Parquet: {error}; run the transformer again") from error
 
 
@@ -122,7 +123,7 @@ def _reasons(columns: tuple[Column, ...], arrays: list[pa.Array]) -> dict[int, l
             for row in np.flatnonzero(array.is_null().to_numpy(zero_copy_only=False)).tolist():
                 reasons.setdefault(row, []).append({"type": "field", "field": column.name, "message": "must not be empty"})
         if pa.types.is_string(array.type):
-            nul = pc.match_substring(array, "\\u0000" if column.type == "json" else "\0")
+            nul = pc.match_substring_regex(array, _ESCAPED_NUL if column.type == "json" else r"\x00")
             for row in np.flatnonzero(pc.fill_null(nul, False).to_numpy(zero_copy_only=False)).tolist():
                 message = "contains NUL, which warehouses cannot store in text"
                 reasons.setdefault(row, []).append({"type": "field", "field": column.name, "message": message})

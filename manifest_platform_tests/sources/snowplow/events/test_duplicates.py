@@ -223,3 +223,10 @@ def test_a_registry_has_priority_over_the_built_in_schema(tmp_path):
     publish(tmp_path, DUPLICATE, orjson.dumps(schema))
     found = shredded(lines(event(), event(fingerprint="two")), tmp_path)
     assert found.tables[OF_DUPLICATES].column_names[-2:] == ["note", "original_event_id"]
+
+
+@pytest.mark.parametrize("depth", [300, 1_000])
+def test_a_copy_with_contexts_of_another_form_that_are_nested_too_deeply_is_bad(tmp_path: Path, depth: int):
+    cell = contexts(entity(CLICK, {"extra": 0})).replace("0}", "[" * depth + "]" * depth + "}")
+    line = renamed(enriched(derived_contexts=cell[:-1] + ',"more":1}'), "place")
+    assert shred_lines(line + b"\n", Resolver([str(acme_registry(tmp_path))])).bad.num_rows == 1

@@ -8,6 +8,7 @@ from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
+import orjson
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -167,6 +168,25 @@ def test_the_parts_of_a_root_name_its_columns(tmp_path: Path, schema: Any):
 @pytest.mark.parametrize("text", [b"[1.5]", b"[-0.12345678901234567890123]", b'{"a":[1e5, -18446744073709551616]}'])
 def test_numbers_keep_their_digits(text: bytes):
     assert json.loads(numbers.dumps(numbers.loads(text)), parse_float=Decimal) == json.loads(text, parse_float=Decimal)
+
+
+_LONG = b"12345678901234567890123"
+
+
+@pytest.mark.parametrize("fraction", [b"0e" + b"9" * 30, b"1e-" + b"9" * 30, b"1e-20000", b"0." + b"1" * 20_000])
+def test_a_fraction_that_no_warehouse_holds_is_the_nearest_float_beside_a_long_number(fraction: bytes):
+    assert numbers.loads(b'{"a":%b,"b":%b}' % (_LONG, fraction)) == {"a": int(_LONG), "b": float(fraction)}
+
+
+def test_text_with_a_long_number_that_is_nested_too_deeply_is_no_json():
+    def nested(depth: int) -> bytes:
+        return b'{"a":%b,"b":%b%b}' % (_LONG, b"[" * depth, b"]" * depth)
+
+    assert numbers.loads(nested(498))["a"] == int(_LONG)
+    for depth in (501, 1_000, 1_020):
+        with pytest.raises(orjson.JSONDecodeError, match="nested too deeply"):
+            numbers.loads(nested(depth))
+    assert numbers.loads(b'{"a":%b,"b":[%b[]]}' % (_LONG, b"[]," * 1_000))["a"] == int(_LONG)
 
 
 def test_only_long_numbers_are_parsed_twice():

@@ -37,6 +37,7 @@ def test_snake_case(name: str, expected: str):
         ({"type": "string"}, "string"),
         ({"type": "string", "maxLength": 7}, "string(7)"),
         ({"type": ["string", "null"], "maxLength": 7}, "string(7)"),
+        ({"type": "string", "maxLength": True}, "string"),
         ({"type": "string", "enum": ["a", "abc", "ab"]}, "string(3)"),
         ({"enum": ["a", "abc", None]}, "string(3)"),
         ({"enum": [1, 2]}, "integer"),

@@ -13,9 +13,12 @@ from pyarrow import parquet
 from manifest_platform import storage
 from manifest_platform.listing import Listing
 from manifest_platform.shred.batch import Options, ShredFailure
+from manifest_platform.sources.snowplow.schemas.keys import SchemaKey
 from manifest_platform.sources.snowplow.schemas.resolver import Resolver
 from manifest_platform.sources.snowplow.seal import Seal
+from manifest_platform.sources.snowplow.transformed.settings import TransformedSettings
 from manifest_platform.sources.snowplow.transformed.shredder import TransformedRun, shred
+from manifest_platform.sources.snowplow.transformed.source import SnowplowTransformed
 from manifest_platform.sources.source import Source
 from manifest_platform.testing.source import SourceContract
 from manifest_platform_tests.sources.snowplow.given import CLICK, PAGE, acme_registry
@@ -48,6 +51,15 @@ class TestSnowplowTransformed(SourceContract):
     def land(self, source: Source, number: int) -> None:
         self.landings += 1
         land_clicks(storage.local_path(source.root), f"run=2024-03-05-{10 + number:02d}-00-00", 3 + self.landings)
+
+    def test_the_rules_of_the_dataset_reach_the_resolver(self, told: dict[str, Any], monkeypatch: pytest.MonkeyPatch):
+        told["shred"]["names"] = "dotted"
+        source = SnowplowTransformed("ours", TransformedSettings.model_validate(told))
+        monkeypatch.setattr("manifest_platform.sources.snowplow.transformed.shredder.shred", lambda *given: [given[2]()])
+        [resolver] = source.shred(None, [])  # ty: ignore[invalid-argument-type]
+        assert isinstance(resolver, Resolver)
+        assert "place.x" in [one.name for one in resolver.table(SchemaKey.parse(CLICK)).table.columns]
+        assert source.replays is None
 
 
 def run_of(path: Path, output: Path) -> TransformedRun:

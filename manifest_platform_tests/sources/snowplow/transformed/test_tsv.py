@@ -79,6 +79,15 @@ def test_entities_are_typed_by_their_schemas(registry: Path):
     assert (shredded.types, shredded.good) == ({"com_acme_link_click_1": {CLICK: 1}}, 0)
 
 
+def test_json_with_an_escaped_nul_is_bad(registry: Path):
+    place = CLICK_TSV.index('["a","b"]')
+    texts = ['["\\u0000"]', '["\\\\u0000"]', "\\u0000 is no JSON"]
+    rows = [row(CLICK, (*CLICK_TSV[:place], text, *CLICK_TSV[place + 1 :])) for text in texts]
+    shredded = shred_entities(lines(*rows), Model(Resolver([str(registry)]), KEY), "file", 1)
+    assert reasons(shredded.bad)[0][:2] == (1, "element_classes")
+    assert orjson.loads(shredded.tables["com_acme_link_click_1"]["element_classes"].to_pylist()[0]) == ["\\u0000"]
+
+
 def test_columns_of_later_versions_are_at_the_end_and_may_be_missing(registry: Path):
     properties: Any = CLICK_SCHEMA["properties"]
     later = {**CLICK_SCHEMA, "properties": {**properties, "a": {"type": "string"}}}

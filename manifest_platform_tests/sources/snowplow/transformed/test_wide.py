@@ -92,11 +92,21 @@ def test_rows_without_a_required_value_or_with_nul_are_bad():
     assert "\0" not in "".join(events.bad["raw"].to_pylist())
 
 
+def test_a_backslash_before_u0000_is_no_nul():
+    texts = ["\\u0000", "\\\\u0000", "\\\\\0"]
+    [events] = shredded(entities(*([{"a": text}] for text in texts)))
+    assert [orjson.loads(text)[0]["a"] for text in events.tables["events"][CLICKS].to_pylist()] == texts[:2]
+    assert events.bad["line"].to_pylist() == [3]
+
+
 def test_other_files_are_refused():
     with pytest.raises(Unusable, match="cannot be read as wide rows in Parquet"):
         list(shred_parquet(io.BytesIO(b"PAR1 no parquet"), "file"))
     with pytest.raises(Unusable, match="has the column strange"):
         shredded(wide_table({"strange": pa.array([1])}, 1))
+    for array in (pa.array([b"\xff"]), pa.array([b"\xff"]).view(pa.string())):
+        with pytest.raises(Unusable, match="cannot be read as wide rows in Parquet"):
+            shredded(wide_table({CLICKS: pa.StructArray.from_arrays([array], ["a"])}, 1))
     wrong = wide_table({}, 1).drop_columns(["txn_id"]).append_column("txn_id", pa.array(["x"]))
     with pytest.raises(Unusable, match="the column txn_id has a value that does not fit integer"):
         shredded(wrong)
