@@ -132,6 +132,18 @@ class KindSettings(PluginSettings):
         return {"anyOf": [*models, *([{"type": "null"}] if self.optional else [])]}
 
 
+class OffIsFalse:
+    """Annotates a choice of words with `off`, which YAML reads as false unless it is quoted."""
+
+    def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> core_schema.CoreSchema:
+        """Takes false as off."""
+        return core_schema.no_info_before_validator_function(lambda one: "off" if one is False else one, handler(source))
+
+    def __get_pydantic_json_schema__(self, schema: core_schema.CoreSchema, handler: GetJsonSchemaHandler) -> dict[str, Any]:
+        """The words, or false."""
+        return {"anyOf": [handler(schema), {"const": False}]}
+
+
 # Places
 
 

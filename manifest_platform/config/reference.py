@@ -151,7 +151,7 @@ def _allowed(field: dict[str, Any], definitions: dict[str, Any]) -> str:
     """Returns the allowed values of a field, in words."""
     field = _resolved(field, definitions)
     if "const" in field:
-        return f"`{field['const']}`"
+        return f"`{field['const']}`" if isinstance(field["const"], str) else f"`{json.dumps(field['const'])}`"
     if "enum" in field:
         return ", ".join(f"`{one}`" for one in field["enum"])
     if "anyOf" in field:

@@ -38,6 +38,37 @@ def test_the_schema_takes_the_repositorys_files(file: str) -> None:
     jsonschema.validate(example(file), schema())
 
 
+OFFS = [("shred", "validate"), ("load", "duplicates")]
+
+
+@pytest.mark.parametrize(("part", "key"), OFFS)
+def test_off_need_not_be_quoted(tmp_path: Path, part: str, key: str) -> None:
+    """YAML reads the word as false."""
+    shop: dict[str, Any] = {
+        "source": "snowplow_enriched",
+        "landing": {"root": "landing"},
+        "shred": {"output": "shredded", "schemas": ["schemas"]},
+        "load": {},
+    }
+    shop[part][key] = yaml.safe_load("off")
+    whole = {
+        "datasets": {"shop": shop},
+        "manifest": {"store": "sqlite:///manifest.db"},
+        "warehouse": {"path": "shop.duckdb"},
+        "spark": {"conf": str(REPOSITORY / "spark_conf" / "local.conf")},
+    }
+    jsonschema.validate(whole, schema())
+    file = tmp_path / "manifest_platform.yaml"
+    file.write_text(yaml.safe_dump(whole))
+    assert getattr(getattr(config.load(file).datasets["shop"], part), key) == "off"
+    shop[part][key] = True
+    with pytest.raises(jsonschema.ValidationError):
+        jsonschema.validate(whole, schema())
+    file.write_text(yaml.safe_dump(whole))
+    with pytest.raises(config.ConfigError, match=key):
+        config.load(file)
+
+
 @pytest.mark.parametrize(
     "wrong",
     [

@@ -9,7 +9,7 @@ from typing import Annotated, Any, ClassVar, Literal
 from pydantic import AwareDatetime, Field, field_validator, model_validator
 
 from manifest_platform.listing import BAD_TABLE
-from manifest_platform.settings import ReadableLocation, Settings
+from manifest_platform.settings import OffIsFalse, ReadableLocation, Settings
 from manifest_platform.shred.limits import InputLimits
 from manifest_platform.sources.layouts import Template
 from manifest_platform.sources.settings import DatasetSettings, LandingSettings, LimitSettings, LoadSettings, ShredSettings
@@ -118,7 +118,7 @@ with warnings.catch_warnings():
     class ValidatedSettings(ShredSettings):
         """The output and the limits of shredding, and how entities are checked."""
 
-        validate: Validation = Field(  # ty: ignore[incompatible-attribute-override]  # as above
+        validate: Annotated[Validation, OffIsFalse()] = Field(  # ty: ignore[incompatible-attribute-override]  # as above
             "full",
             description="how entities are checked. `full`: by their JSON Schemas, as Snowplow does. `types`: a value must fit"
             " its column. `off`: a value that does not fit its column is left out, and null there",
@@ -234,7 +234,7 @@ class SnowplowShredSettings(ValidatedSettings):
 class SnowplowLoadSettings(LoadSettings):
     """Settings of loading a dataset of events."""
 
-    duplicates: Literal["off", "seen", "warehouse"] = Field(
+    duplicates: Annotated[Literal["off", "seen", "warehouse"], OffIsFalse()] = Field(
         "off",
         description="where events of earlier runs with the same id and fingerprint are looked for, so that a load leaves them"
         " and their entities out. `warehouse`: in the table of events, within the load's transaction. `seen`: in a"
@@ -247,12 +247,6 @@ class SnowplowLoadSettings(LoadSettings):
         description="for `warehouse`, the days of `collector_tstamp` before a run's first event in which its events are looked"
         " for, null: 14; for `seen`, the days that an event is remembered, null: 180",
     )
-
-    @field_validator("duplicates", mode="before")
-    @classmethod
-    def _off(cls, duplicates: Any) -> Any:
-        """Takes the word off as it is typed, which YAML reads as false."""
-        return "off" if duplicates is False else duplicates
 
     @property
     def days(self) -> float:
