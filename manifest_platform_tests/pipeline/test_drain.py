@@ -31,6 +31,7 @@ from manifest_platform.pipeline.discovery import discover
 from manifest_platform.pipeline.shredding import listing_of, shred
 from manifest_platform.remedies import Action, Remedy
 from manifest_platform.sources.snowplow.settings import FEED
+from manifest_platform.warehouse.apply import Warehouse
 from manifest_platform.warehouse.engines.duckdb.engine import DuckDB
 from manifest_platform.warehouse.errors import Unclear
 from manifest_platform_tests.pipeline.shop import (
@@ -252,16 +253,36 @@ def test_incompatible_schema_fails_the_item_before_any_data_moves(shop: Shop, sp
         shop.land(pipeline, 0)
         drained(pipeline, spark)
         table = pipeline.warehouse._tables.qualified("events")
-        pipeline.warehouse._engine.execute(f"ALTER TABLE {table} ALTER COLUMN br_colordepth SET DATA TYPE DATE USING NULL")
+        # as a dataset has it that was loaded with the other setting of shred.names
+        pipeline.warehouse._engine.execute(f'ALTER TABLE {table} RENAME COLUMN br_colordepth TO "br.colordepth"')
     before = shop.seen
     with shop.open() as pipeline:
         shop.land(pipeline, 1, 2)
         events, report = drained(pipeline, spark)
         assert (report.stop, report.item, report.loaded) == (Stop.BLOCKED, run_name(1), 0)
-        assert "column br_colordepth: the warehouse has date" in report.reason
+        assert "has the column br.colordepth" in report.reason
         [failed] = [event for event in events if isinstance(event, ItemFailed)]
         assert (failed.failure.kind, failed.failure.exception) == ("permanent", "IncompatibleChange")
     assert (shop.seen.rows, shop.seen.ledger, shop.seen.applied) == (before.rows, before.ledger, before.applied)
+
+
+def test_values_that_a_column_cannot_hold_go_to_a_column_beside_it_and_this_is_told(tmp_path: Path, spark: Any) -> None:
+    shop = Shop(tmp_path, load={"text": "cut"})
+    with shop.open() as pipeline:
+        shop.land(pipeline, 0)
+        drained(pipeline, spark)
+        table = pipeline.warehouse._tables.qualified("events")
+        pipeline.warehouse._engine.execute(f"ALTER TABLE {table} ALTER COLUMN br_colordepth SET DATA TYPE DATE USING NULL")
+    apply, asked = Warehouse.apply, []
+    with shop.open() as pipeline, patch.object(Warehouse, "apply", lambda self, load: asked.append(load) or apply(self, load)):
+        shop.land(pipeline, 1)
+        events, report = drained(pipeline, spark)
+        assert (report.stop, report.loaded) == (Stop.IDLE, 1)
+        [loaded] = [event for event in events if isinstance(event, Loaded)]
+        why = "table events: br_colordepth has a type that the column cannot hold, so it is stored in br_colordepth__string"
+        assert why in loaded.told
+        assert pipeline.warehouse.columns_of("events")["br_colordepth__string"] == "string"
+    assert [load.cuts_texts for load in asked] == [True]
 
 
 def lose(pipeline: Pipeline, number: int, what: str) -> None:
