@@ -1,34 +1,78 @@
 """JSON with long numbers: parsing and writing that keep every digit.
 
 A fast parser reads an integer beyond 64 bits, and a number with more than 17 digits, as a float, and digits are lost. Text that
-may have such a number is parsed a second time, and the number becomes a Decimal.
+may have such a number is parsed a second time, and the number becomes a Decimal. That takes ten times as long, so a number
+of many characters is looked at first: 0.06229016948897019 is a float as programs write it.
 """
 
 from __future__ import annotations
 
 import json
+import re
 from decimal import Decimal, InvalidOperation
 from typing import Any
 
 import orjson
 
-_LONG = 19  # characters; a shorter number loses no digit, and floats of trackers have at most 17 digits
+_LONG = 19  # characters; a shorter number loses no digit
 _MOST_DIGITS = 1_000  # of a fraction; warehouses refuse JSON with many thousands
 _DEEPEST = 500  # the parser of long numbers can fail at some 900
-_KINDS = bytes(48 if chr(byte) in "0123456789." else 58 if chr(byte) in ":,[" else 120 for byte in range(256))
-_BESIDE = b" -\t\r\n"
-_BESIDE_IN_LINES = b" -\r"  # tabs and newlines end a field there; without them the times of events would look like long numbers
-_NEEDLE = b":" + _LONG * b"0"
+_SHORT_ENOUGH = 40  # characters; of a longer number only the slow parser finds out
+_RUN = _LONG * b"0"
+_AFTER, _SPACE = b": "
+
+
+def _kinds(beside: bytes) -> bytes:
+    """Returns the table that turns digits and points into 0, what may come before a number into a colon, the rest into x.
+
+    `beside`: what may be between them, which becomes a space.
+    """
+    kinds = {**dict.fromkeys(b"0123456789.", "0"), **dict.fromkeys(b":,[", ":"), **dict.fromkeys(beside, " ")}
+    return "".join(kinds.get(byte, "x") for byte in range(256)).encode()
+
+
+_KINDS = _kinds(b" -\t\r\n")
+_KINDS_IN_LINES = _kinds(b" -\r")  # tabs and newlines end a field there
+_NUMBER = re.compile(rb"[0-9.]+(?:[eE][+-]?[0-9]+)?")
 
 
 def may_be_long(text: bytes) -> bool:
     """True if JSON text, or any bytes that contain it, may have a number that the fast parser would change."""
-    return _NEEDLE in text.translate(_KINDS, _BESIDE) or (text[:1].isdigit() and len(text) >= _LONG)
+    return _has_long(text, text.translate(_KINDS)) or (text[:1].isdigit() and len(text) >= _LONG)
 
 
 def any_may_be_long(lines: bytes) -> bool:
     """True if JSON text in a field of tab-separated lines may have a number that the fast parser would change."""
-    return _NEEDLE in lines.translate(_KINDS, _BESIDE_IN_LINES)
+    return _has_long(lines, lines.translate(_KINDS_IN_LINES))
+
+
+def _has_long(text: bytes, kinds: bytes) -> bool:
+    """True if a number of the text may change. Most numbers of many characters are floats as programs write them."""
+    at = kinds.find(_RUN)
+    while at >= 0:
+        before = at - 1
+        while before >= 0 and kinds[before] == _SPACE:
+            before -= 1
+        found = _NUMBER.match(text, at)
+        assert found
+        if before >= 0 and kinds[before] == _AFTER and not _stays(found[0]):
+            return True
+        at = kinds.find(_RUN, found.end())
+    return False
+
+
+def _stays(number: bytes) -> bool:
+    """True if the fast parser surely keeps all digits of a number without its sign."""
+    if len(number) > _SHORT_ENOUGH:
+        return False
+    if number.isdigit():
+        return int(number) < 1 << 63
+    text = number.decode()
+    try:
+        near = repr(float(text))
+        return near == text or Decimal(near) == Decimal(text)
+    except (ValueError, InvalidOperation):
+        return False
 
 
 def loads(text: bytes) -> Any:
@@ -42,7 +86,7 @@ def loads(text: bytes) -> Any:
         return found
     if text.count(b"[") + text.count(b"{") > _DEEPEST and _is_deep(found):
         raise orjson.JSONDecodeError("it has a long number, and is nested too deeply", "", 0)
-    return json.loads(text, parse_int=_integer, parse_float=_number)
+    return json.loads(text, parse_int=integer, parse_float=number)
 
 
 def dumps(value: Any) -> bytes:
@@ -50,14 +94,16 @@ def dumps(value: Any) -> bytes:
     return orjson.dumps(value, default=_fragment)
 
 
-def _integer(text: str) -> int | Decimal:
+def integer(text: str) -> int | Decimal:
+    """Returns a whole number; a Decimal if it has more than 64 bits."""
     if len(text) < _LONG:
         return int(text)
     exact = Decimal(text)
     return int(exact) if -(1 << 63) <= exact < 1 << 64 else exact
 
 
-def _number(text: str) -> float | Decimal:
+def number(text: str) -> float | Decimal:
+    """Returns a number with a point or an exponent; a Decimal if a float would change it."""
     near = float(text)
     if len(text) > _MOST_DIGITS:
         return near

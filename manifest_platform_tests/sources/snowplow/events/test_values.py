@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from datetime import datetime
 from decimal import Decimal
 from pathlib import Path
@@ -190,7 +191,7 @@ def test_text_with_a_long_number_that_is_nested_too_deeply_is_no_json():
 
 
 def test_only_long_numbers_are_parsed_twice():
-    assert numbers.may_be_long(b'{"a": -1234567890123456789}')
+    assert numbers.may_be_long(b'{"a": -12345678901234567890}')
     assert not numbers.may_be_long(
         b'{"id":"12345678901234567890","t":1709633472345,"lat":-32.613128765928984,"n":[1,2,3,4,5,6,7,8,9]}'
     )
@@ -200,7 +201,29 @@ def test_the_times_of_an_event_are_no_long_numbers():
     assert not numbers.any_may_be_long(
         b"2021-10-14 13:54:45.811000001\t2021-10-14 13:54:40.027000001\t12345678901234567890\n" * 2
     )
-    assert numbers.any_may_be_long(b'web\t{"a": -1234567890123456789}\t\n')
+    assert numbers.any_may_be_long(b'web\t{"a": -12345678901234567890}\t\n')
+    assert numbers.any_may_be_long(b'{"a":0.06229016948897019,"b":0.06229016948897019001}\n')
+    assert not numbers.any_may_be_long(b'{"a":0.06229016948897019,"b":-9223372036854775807}\n')
+
+
+DIGITS = st.text("0123456789", min_size=1, max_size=45)
+JSON_NUMBERS = st.builds(
+    lambda sign, whole, point, power: f"{sign}{whole.lstrip('0') or '0'}{point}{power}",
+    st.sampled_from(["", "-"]),
+    DIGITS,
+    st.one_of(st.just(""), DIGITS.map(lambda digits: f".{digits}")),
+    st.sampled_from(["", "", "e5", "E-7", "e+20"]),
+).filter(lambda text: not re.fullmatch(r"-?[0-9.]{16,18}([eE].*)?", text))  # a float that is as short is taken as it is
+
+
+@given(st.lists(st.one_of(JSON_NUMBERS, st.floats(allow_nan=False, allow_infinity=False).map(repr)), min_size=1, max_size=4))
+@settings(max_examples=300, deadline=None)
+def test_numbers_are_those_of_the_slow_parser(written: list[str]):
+    text = f'{{"a": [{" ,".join(written)}], "b":{written[0]}}}'.encode()
+    slow = json.loads(text, parse_int=numbers.integer, parse_float=numbers.number)
+    assert repr(numbers.loads(text)) == repr(slow)
+    if not numbers.any_may_be_long(b"a\t" + text + b"\tb\n"):
+        assert repr(orjson.loads(text)) == repr(slow)
 
 
 # Generated schemas: a value that the schema allows is never lost or misplaced
