@@ -23,7 +23,7 @@ import pyarrow.compute
 
 from manifest_platform.column_types import arrow_type
 from manifest_platform.shred.batch import SchemaError, TwoFamilies
-from manifest_platform.shred.rows import LONGEST_QUOTE, Reason
+from manifest_platform.shred.rows import LONGEST_QUOTE, Reason, check_years
 from manifest_platform.sources.snowplow.events import numbers
 from manifest_platform.sources.snowplow.events.atomic import Lines
 from manifest_platform.sources.snowplow.events.validation import Breach, EntitySchema, entity_schema
@@ -62,6 +62,9 @@ _PYTHON_TYPES: dict[str, frozenset[type]] = {
     "date": frozenset((str, _NULL)),
     "decimal": frozenset((int, float, Decimal, _NULL)),
 }
+_DAY = "[0-9]{4}-[0-9]{2}-[0-9]{2}"
+_TIMES = {"timestamp": rf"^{_DAY}[T ][0-9]{{2}}:[0-9]{{2}}:[0-9]{{2}}(\.[0-9]{{1,6}})?Z?$", "date": f"^{_DAY}$"}
+"""The usual way to write a time, which is converted for a whole column at once."""
 _OBJECTS = frozenset((dict, _NULL))
 _ARRAYS = frozenset((list, _NULL))
 
@@ -399,7 +402,7 @@ def _typed(bucket: _Bucket, lines: Lines, nul: bool, rules: Rules) -> list[pa.Ar
                     else:
                         unnamed.append((place, column.path, value))
                     values[place] = None
-        array = _all_fit(values, type_, nul)
+        array = all_fit(values, type_, nul)
         if array is None:
             for place, value in enumerate(values):
                 try:
@@ -446,14 +449,19 @@ def _values(objects: list[dict[str, Any]], name: str) -> list[Any]:
         return [each.get(name) for each in objects]
 
 
-def _all_fit(values: list[Any], type_: str, nul: bool) -> pa.Array | None:
-    """Returns the values as an array if all fit, or None if each needs a closer look."""
+def all_fit(values: list[Any], type_: str, nul: bool) -> pa.Array | None:
+    """Returns the values as an array if all fit, or None if each needs a closer look. An array is as `fit` makes it.
+
+    `nul`: True if one of the texts may have a NUL.
+    """
     if type_ == "json":
         return _all_json(values, nul)
     if not set(map(type, values)) <= _PYTHON_TYPES[type_.partition("(")[0]]:
         return None
     try:
-        if type_ in ("timestamp", "date") or type_.startswith("decimal"):
+        if type_ in _TIMES:
+            return _all_times(pa.array(values, pa.string()), type_)
+        if type_.startswith("decimal"):
             return pa.array([fit(value, type_) for value in values], arrow_type(type_))
         array = pa.array(values, arrow_type(type_))
     except (ValueError, OverflowError, TypeError):
@@ -461,6 +469,13 @@ def _all_fit(values: list[Any], type_: str, nul: bool) -> pa.Array | None:
     if nul and type_.startswith("string") and pc.any(pc.match_substring(array, "\0")).as_py():
         return None
     return array
+
+
+def _all_times(texts: pa.Array, type_: str) -> pa.Array | None:
+    """Returns times or dates in UTC; None if any is written in another way. Raises pa.ArrowInvalid if a day does not exist."""
+    if pc.all(pc.match_substring_regex(texts, _TIMES[type_])).as_py() is False:
+        return None
+    return check_years(pc.ascii_rtrim(texts, "Z").cast(arrow_type(type_)))
 
 
 def _all_json(values: list[Any], nul: bool) -> pa.Array | None:

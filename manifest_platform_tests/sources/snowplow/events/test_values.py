@@ -14,7 +14,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from manifest_platform.column_types import arrow_type
 from manifest_platform.sources.snowplow.events import numbers
+from manifest_platform.sources.snowplow.events.entities import all_fit
 from manifest_platform.sources.snowplow.events.shredder import ShreddedEvents, shred_lines
 from manifest_platform.sources.snowplow.events.validation import EntitySchema
 from manifest_platform.sources.snowplow.events.values import Misfit, fit
@@ -359,3 +361,57 @@ def test_a_value_that_a_schema_allows_is_kept_or_its_event_is_bad(tmp_path: Path
     elif allowed:
         (row,) = result.tables[table.table.name].to_pylist()
         assert same(rebuilt(table, row), data, table), (row, data)
+
+
+# Whole columns at once: the same verdicts and values as value by value
+
+TIMES = st.builds(
+    "{}{}{}{}{}".format,
+    st.one_of(st.dates().map(str), st.sampled_from(["0000-01-01", "2023-02-29", "2024-02-29", "9999-12-31", "24-1-1"])),
+    st.sampled_from(["T", "t", " ", ""]),
+    st.one_of(st.times().map(str), st.sampled_from(["23:59:60", "24:00:00", "10:00", "00:00:00.", "10:11:12.1234567", ""])),
+    st.sampled_from(["Z", "z", "", "+01:00", "-0530", "ZZ", "\n", "\0"]),
+    st.sampled_from(["", "", "", " "]),
+)
+USUAL_TIMES = st.datetimes().map(lambda moment: f"{moment.isoformat(timespec='milliseconds')}Z")
+ANYTHING = st.one_of(
+    st.none(),
+    st.booleans(),
+    INTEGERS,
+    st.floats(allow_nan=False, allow_infinity=False),
+    st.decimals(allow_nan=False, allow_infinity=False),
+    st.text(st.characters(), max_size=4),
+    TIMES,
+    st.lists(st.integers(), max_size=2),
+    st.dictionaries(TEXTS, st.one_of(st.none(), TEXTS), max_size=2),
+)
+LIKELY = {
+    "boolean": st.booleans(),
+    "integer": st.integers(-(2**31) - 1, 2**31),
+    "bigint": st.integers(-(2**63) - 1, 2**63),
+    "double": st.floats(allow_nan=False, allow_infinity=False),
+    "string": st.text(st.characters(), max_size=4),
+    "string(2)": TEXTS,
+    "timestamp": st.one_of(USUAL_TIMES, TIMES),
+    "date": st.one_of(st.dates().map(str), TIMES),
+    "decimal(18,2)": st.one_of(st.integers(-(10**17), 10**17), st.decimals(-1000, 1000, places=2)),
+    "json": ANYTHING,
+}
+
+
+@given(st.data())
+@settings(max_examples=500, deadline=None)
+def test_a_column_is_typed_as_its_values_are(data: st.DataObject):
+    type_ = data.draw(st.sampled_from(sorted(LIKELY)))
+    likely = st.one_of(st.none(), LIKELY[type_])
+    values = data.draw(st.one_of(st.lists(likely, max_size=4), st.lists(st.one_of(likely, ANYTHING), max_size=4)))
+    array = all_fit(values, type_, nul=True)
+    if array is not None:  # otherwise each value is looked at by itself
+        assert array.type == arrow_type(type_)
+        assert repr(array.to_pylist()) == repr([fit(value, type_) for value in values])
+
+
+@given(st.lists(st.one_of(st.none(), USUAL_TIMES), max_size=4))
+def test_usual_times_are_typed_at_once(values: list[str | None]):
+    assert all_fit(values, "timestamp", nul=True) is not None
+    assert all_fit([value and value[:10] for value in values], "date", nul=True) is not None
