@@ -165,7 +165,8 @@ def test_logs_are_appended_and_need_no_key(spark: SparkSession, landed: Landed):
         "Log/login__sys.csv": lines("at", "2026-01-01T00:00Z"),
     }
     listing = one(shred(spark, [landed(tree, "log")]))
-    assert listing.tables == (Table("login__sys", (Column("at", "timestamp"),), "append", family="Log.login__sys"),)
+    logins = Table("login__sys", (Column("at", "timestamp"),), "append", load_time=True, family="Log.login__sys")
+    assert listing.tables == (logins,)
     assert (listing.lines, listing.retired) == (1, ())
 
 
