@@ -112,8 +112,8 @@ def tell(home: Path, day: date) -> None:
 
 def _tell_of_evolution() -> None:
     say(
-        "The new version of link_click adds properties. So its table got columns, in the transaction of the first run that has"
-        " them. Rows of earlier runs have NULL there."
+        "The new version of link_click adds properties. So its table got columns, just before the first run that has them was"
+        " loaded. Rows of earlier runs have NULL there."
     )
     type_(f"manifest-platform schemas diff iglu:{LINK_CLICK}-0 iglu:{LINK_CLICK}-1")
     type_(sql(EVOLVED))

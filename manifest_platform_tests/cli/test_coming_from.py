@@ -33,7 +33,7 @@ def rows(heading: str) -> list[list[str]]:
     return [[cell.strip() for cell in line.split("|")[1:-1]] for line in lines[2:]]
 
 
-SNOWPLOW = ("The Snowplow Processing Manifest", "The Snowflake Loader", "Prism")
+SNOWPLOW = ("The Snowplow Processing Manifest", "The Snowflake Loader", "Snowplow's RDB Loader", "Prism")
 VEEVA = "A queue for Veeva Direct Data"
 
 
