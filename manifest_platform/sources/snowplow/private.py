@@ -19,6 +19,7 @@ from pydantic import Field
 from manifest_platform import masking
 from manifest_platform.faults import Misconfigured
 from manifest_platform.settings import Settings
+from manifest_platform.sources.snowplow import numbers
 
 Action = Literal["drop", "hash"]
 EVENTS = "events"
@@ -83,6 +84,12 @@ class Private:
         )
         return cls((salt or "").encode(), tuple(atomic), entities)
 
+    @property
+    def hashes(self) -> bool:
+        """True if any value is hashed. Only the hash is kept then, in bad rows too."""
+        entities = (action for _, paths in self.entities for _, action in paths)
+        return "hash" in {*(action for _, action in self.atomic), *entities}
+
     # Lines
 
     def hide(self, data: bytes) -> bytes:
@@ -116,12 +123,12 @@ class Private:
         if not named and b"\\" not in cell:  # a backslash may hide a name
             return cell
         try:
-            wrapper = json.loads(cell)
+            wrapper = numbers.loads(cell)
             inside = wrapper.get("data")
             for entity in inside if isinstance(inside, list) else [inside]:
                 self._entity(entity)
-            return json.dumps(wrapper, separators=(",", ":")).encode()
-        except (ValueError, AttributeError, RecursionError):
+            return numbers.dumps(wrapper)
+        except (ValueError, TypeError, AttributeError, RecursionError):
             return _WITHHELD
 
     def _entity(self, entity: Any) -> None:
@@ -203,5 +210,5 @@ def _declaring(schema: Any, path: tuple[str, ...]) -> dict[str, Any] | None:
 
 
 def _text(value: Any) -> bytes:
-    text = value if isinstance(value, str) else json.dumps(value, sort_keys=True, separators=(",", ":"))
+    text = value if isinstance(value, str) else json.dumps(value, sort_keys=True, separators=(",", ":"), default=str)
     return text.encode("utf-8", "surrogatepass")

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from manifest_platform import __version__, storage
-from manifest_platform.manifest import Application, Claim, ItemKey, Landed, Manifest, Step
+from manifest_platform.manifest import Application, Claim, ItemKey, Landed, Manifest, Refused, Step
 from manifest_platform.sources.directories import (
     SUCCESS,
     DirectoryName,
@@ -182,14 +182,23 @@ class SnowplowEnriched(Source):
 
     @property
     def replays(self) -> Replays | None:
-        """Every line is an event by itself. Raises RegistryRefused if the key of a registry is not set."""
+        """Every line is an event by itself. Raises RegistryRefused if the key of a registry is not set.
+
+        Raises Refused for a dataset with hashed values: its bad rows have the hashes, which would be hashed again.
+        """
         from manifest_platform.sources.snowplow.bad.replays import EventReplays
         from manifest_platform.sources.snowplow.schemas.resolver import Resolver
 
         settings = self.settings.shred
-        resolver = Resolver(self._registries(), settings.registry_limits, settings.tables, settings.rules())
+        rules = settings.rules()
+        if rules.private and rules.private.hashes:
+            raise Refused(
+                f"bad rows of dataset {self.dataset} cannot be replayed: they have values that are hashed already"
+                " (shred.private), and would be hashed again. Shred the items again from what landed, then reload them"
+            )
+        resolver = Resolver(self._registries(), settings.registry_limits, settings.tables, rules)
         complete = self.completeness
-        return EventReplays(resolver, settings.rules(), complete, lambda uri: self.landed(FEED, read_run(uri, complete)))
+        return EventReplays(resolver, rules, complete, lambda uri: self.landed(FEED, read_run(uri, complete)))
 
     @property
     def former_loader(self) -> FormerLoader:

@@ -13,12 +13,14 @@ import pytest
 from pydantic import ValidationError
 
 from manifest_platform import masking
+from manifest_platform.manifest import Refused
 from manifest_platform.sources.snowplow.criteria import form_of
 from manifest_platform.sources.snowplow.events.shredder import ShreddedEvents, shred_lines
 from manifest_platform.sources.snowplow.private import PrivateRefused
 from manifest_platform.sources.snowplow.rules import Rules
 from manifest_platform.sources.snowplow.schemas.resolver import Resolver
-from manifest_platform.sources.snowplow.settings import SnowplowShredSettings
+from manifest_platform.sources.snowplow.settings import SnowplowSettings, SnowplowShredSettings
+from manifest_platform.sources.snowplow.source import SnowplowEnriched
 from manifest_platform_tests.sources.snowplow.given import contexts, enriched, entity, publish, unstruct
 
 SALT = "0123456789abcdef"
@@ -223,3 +225,24 @@ def test_entities_that_stay_json_or_are_skipped_do_so_in_each_layout(tmp_path: P
             [only] = orjson.loads(value) if rows == "events" else value
             data = only if rows == "events" else orjson.loads(only["data"])
             assert data["homes"] == DATA["homes"]
+
+
+def test_other_values_of_a_cell_with_private_ones_keep_their_digits() -> None:
+    hidden = private().private
+    assert hidden
+    numbers = b'"a":0.12345678901234567890123,"b":-123456789012345678901234567890,"c":"\xc3\xa9"'
+    cell = contexts(entity(f"{USER}-0-0", {"age": 1})).encode()
+    line = enriched(contexts="X").replace(b"X", cell.replace(b'"age":1', b'"age":1,' + numbers))
+    assert numbers in hidden.hide(line) and b'"age"' not in hidden.hide(line)
+
+
+def test_bad_rows_with_hashed_values_are_not_replayed() -> None:
+    def source(columns: dict[str, dict[str, str]]) -> SnowplowEnriched:
+        shred = {"output": "/o", "schemas": ["/r"], "private": {"salt_variable": "PRIVATE_SALT", "columns": columns}}
+        told = {"source": "snowplow_enriched", "landing": {"root": "/l"}, "shred": shred}
+        return SnowplowEnriched("shop", SnowplowSettings.model_validate(told))
+
+    for columns in ({"events": {"user_ipaddress": "hash"}}, {USER: {"email": "hash"}}):
+        with pytest.raises(Refused, match="would be hashed again"):
+            _ = source(columns).replays
+    assert source({"events": {"user_id": "drop"}}).replays

@@ -23,7 +23,7 @@ import numpy as np
 import orjson
 import pyarrow as pa
 
-from manifest_platform.sources.snowplow.events import numbers
+from manifest_platform.sources.snowplow import numbers
 from manifest_platform.sources.snowplow.events.atomic import Lines
 from manifest_platform.sources.snowplow.fields import FIELDS, POSITION
 from manifest_platform.sources.snowplow.rules import Kinds

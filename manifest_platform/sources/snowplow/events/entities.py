@@ -24,7 +24,7 @@ import pyarrow.compute
 from manifest_platform.column_types import arrow_type
 from manifest_platform.shred.batch import SchemaError, TwoFamilies
 from manifest_platform.shred.rows import LONGEST_QUOTE, Reason, check_years
-from manifest_platform.sources.snowplow.events import numbers
+from manifest_platform.sources.snowplow import numbers
 from manifest_platform.sources.snowplow.events.atomic import Lines
 from manifest_platform.sources.snowplow.events.validation import Breach, EntitySchema, entity_schema
 from manifest_platform.sources.snowplow.events.values import fit, has_nul, json_text, remainder

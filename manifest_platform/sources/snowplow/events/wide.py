@@ -20,7 +20,7 @@ import pyarrow as pa
 
 from manifest_platform.listing import Column, Table
 from manifest_platform.shred.rows import LONGEST_QUOTE
-from manifest_platform.sources.snowplow.events import numbers
+from manifest_platform.sources.snowplow import numbers
 from manifest_platform.sources.snowplow.events.atomic import EVENTS, Lines
 from manifest_platform.sources.snowplow.events.entities import Entities
 from manifest_platform.sources.snowplow.events.values import has_nul

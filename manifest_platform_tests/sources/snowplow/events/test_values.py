@@ -15,7 +15,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from manifest_platform.column_types import arrow_type
-from manifest_platform.sources.snowplow.events import numbers
+from manifest_platform.sources.snowplow import numbers
 from manifest_platform.sources.snowplow.events.entities import all_fit
 from manifest_platform.sources.snowplow.events.shredder import ShreddedEvents, shred_lines
 from manifest_platform.sources.snowplow.events.validation import EntitySchema

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from manifest_platform.sources.snowplow.events import numbers
+from manifest_platform.sources.snowplow import numbers
 from manifest_platform.sources.snowplow.events.values import fit
 from manifest_platform.sources.snowplow.schemas.columns import entity_columns
 
