@@ -228,6 +228,10 @@ TYPES_KEPT = 64
 """The maximum number of types in a record of shredding, those with the most rows. The listing has all; rows cost by size."""
 
 
+REMARKS_KEPT = 16
+"""The maximum number of remarks in a record of shredding. The drain has told all of them."""
+
+
 def shredded_payload(listing: Listing, uri: str) -> Payload:
     """Returns the payload of a shredding's Processed record: the place of the listing, its counts, tables and types."""
     tables = sorted({table.name for table in listing.tables if table.mode != "delete"} - {BAD_TABLE})
@@ -241,6 +245,8 @@ def shredded_payload(listing: Listing, uri: str) -> Payload:
     }
     if listing.duplicates:
         data["duplicates"] = dataclasses.asdict(listing.duplicates)
+    if listing.remarks:
+        data["remarks"] = listing.remarks[:REMARKS_KEPT]
     if listing.types:
         most = sorted(listing.types, key=lambda one: (-one.rows, one.type))
         types: dict[str, dict[str, int]] = {}

@@ -13,7 +13,8 @@ from datetime import UTC, datetime, timedelta
 from itertools import chain
 from typing import TYPE_CHECKING
 
-from manifest_platform.manifest import Abandoned, Lease
+from manifest_platform.manifest import Abandoned, Lease, State
+from manifest_platform.operations.bad_rows import NEWEST
 from manifest_platform.operations.doctor import log, merged, outside, repair, sink, spooled
 from manifest_platform.operations.doctor.captures import CapturesWatcher
 from manifest_platform.operations.doctor.findings import EXAMINE, Diagnosis, Finding, Kind
@@ -63,15 +64,18 @@ class Doctor:
         return [one for one in self.pipeline.each_target() if self.target in (None, one.target)]
 
     def notes(self) -> list[str]:
-        """Returns what is worth knowing and not wrong: targets that were removed from the configuration."""
+        """Returns what is worth knowing and not wrong: removed targets, and remarks on tables of the newest items."""
         pipeline = self.pipeline
         kept = pipeline.manifest.states_of(LOAD)
-        return [
+        records = chain.from_iterable(pipeline.manifest.newest(feed, NEWEST, State.PROCESSED) for feed in pipeline.feeds)
+        remarks = dict.fromkeys(remark for record in records for remark in record.data.get("remarks", ()))
+        removed = [
             f"the state of {name} remains of a target that is not configured any more; it is not loaded, and items do not wait"
             " for it"
             for name in kept
             if name not in {one.load.key for one in pipeline.each_target()} and pipeline.feeds
         ]
+        return [*removed, *sorted(remarks)]
 
     def examine(self) -> Diagnosis:
         """Returns everything that is wrong, and changes nothing. An unreachable system is a finding. Raises StoreError."""

@@ -10,12 +10,15 @@ import sys
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, NoReturn
+from unittest.mock import patch
 
 import pytest
 
 from manifest_platform import failpoints
 from manifest_platform.cli import main
+from manifest_platform.listing import ABOUT_TABLE, Column, Listing, Table
 from manifest_platform.manifest import OUTPUT, Application, Failure, FailureKind, Payload, Ready, State
 from manifest_platform.manifest.dump import dump, put_dump
 from manifest_platform.manifest.keys import record_key
@@ -28,6 +31,7 @@ from manifest_platform.operations.doctor import Doctor, Kind, repair
 from manifest_platform.pipeline import LOAD, SHRED, Budget, Stop
 from manifest_platform.pipeline.chosen import shred_chosen
 from manifest_platform.pipeline.discovery import discover
+from manifest_platform.pipeline.shredding import shredded_payload
 from manifest_platform.remedies import Action, Remedy
 from manifest_platform.sources.snowplow.settings import FEED
 from manifest_platform.warehouse.engines.duckdb.engine import DuckDB
@@ -560,3 +564,14 @@ def test_the_doctor_command_reports_findings_and_repairs(shop: Shop, capsys: pyt
     assert main(["doctor", "--grace", "48", *options]) == 0
     assert main(["doctor", "--clean", *options]) == 0
     assert main(["doctor", *options]) == 0
+
+
+def test_remarks_on_tables_are_noted_and_no_fault(tmp_path: Path) -> None:
+    """Remarks such as that of the table of a version that breaks its model, which the drain told once."""
+    table = Table("order_recovered", (Column("id", "string"),), descriptions={ABOUT_TABLE: "column id is bigint in 1-0-0"})
+    payload = shredded_payload(Listing("a", "1", 1, 1, 0, (table,), ()), "listing.json")
+    with Shop(tmp_path).open() as pipeline:
+        records = [SimpleNamespace(data=payload.data)] * 2
+        with patch.object(type(pipeline.manifest), "newest", lambda *_: records):
+            assert Doctor(pipeline).notes() == ["table order_recovered: column id is bigint in 1-0-0"]
+        assert Doctor(pipeline).notes() == []
