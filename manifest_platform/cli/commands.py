@@ -33,6 +33,7 @@ COMMANDS = {
     "sql": Known("sql", "Runs a read-only query in the warehouse."),
     "capture": Known("capture", "Downloads, verifies and registers the new directories that a dataset's origin has published."),
     "discover": Known("discover", "Registers the complete directories that have landed."),
+    "landing": Known("landing", "Compares the landing root with what was loaded."),
     "demo": Known("demo", "Runs a demo in this folder: loads invented data, with a broken and a late directory."),
     "drain": Known("drain", "Registers new directories, shreds them and loads them in order."),
     "full": Known("full", "Loads a snapshot as a new epoch, then the changes after it."),

@@ -32,6 +32,7 @@ SILENT = {
         "queue",
         "types",
         "tables",
+        "landing check",
         "cost",
         "sql",
         "view",

@@ -49,6 +49,7 @@ LINES: dict[str, list[list[str]]] = {
     "sql": [[f"SELECT '{HOSTILE}' AS \"{HOSTILE}\""], [f"SELECT {HOSTILE}"]],
     "capture": [[], [HOSTILE]],
     "discover": [[], ["--all"]],
+    "landing check": [[], ["--since", HOSTILE]],
     "drain": [["--feed", HOSTILE], ["--items", "1"]],
     "full begin": [["latest", "--reason", HOSTILE]],
     "full status": [[]],

@@ -55,6 +55,7 @@ ANSWERS: dict[str, Any] = {
     "init": looks.Project | looks.NotRecognized,
     "capture": Lines((work.Captured, work.Diverged, work.CaptureFailed, work.Awaited, work.CaptureEnded)),
     "discover": work.Discovered,
+    "landing check": looks.LandingChecked,
     "drain": Lines((work.DrainDiscovered, work.NotDiscovered, work.ShredEvent, work.Loaded, work.Drained)),
     "full begin": Lines((work.ShredEvent, work.Begun)),
     "full status": work.FullStatus | work.FullStatusOfTargets,

@@ -22,6 +22,23 @@ class Outlook(TypedDict):
     command: str
 
 
+class LandingChecked(TypedDict):
+    """The directories of a period that need a look, by name. `since`: its beginning; null: everything.
+
+    `not_loaded`: landed and never loaded. `deleted`: loaded, and gone from the landing root since. `incomplete`: landed partly.
+    `directories`: the names in the root. `requests`: those to the storage.
+    """
+
+    dataset: str
+    root: str
+    since: Time | None
+    not_loaded: list[str]
+    deleted: list[str]
+    incomplete: list[str]
+    directories: int
+    requests: int
+
+
 class BadItem(TypedDict):
     """An item with bad rows. `lines`: all lines of the item; `bad`: those that became bad rows."""
 
