@@ -156,7 +156,8 @@ def tell_of_an_outage(home: Path, day: date, server: PostgreSQLServer) -> None:
     """Stops the warehouse's server for a drain: the other target does not wait, and the warehouse catches up afterward."""
     say(
         "11. Two targets, one of them down. All runs are loaded into the warehouse and into the target lab. Each target has its"
-        f" own order, ledger and fence. Now the warehouse's server stops, and {run_name(day, RUNS)} lands."
+        f" own order, ledger and fence. Now the warehouse's server stops, and {run_name(day, RUNS)} lands, which is late"
+        " because the replay has a newer time."
     )
     server.stop()
     _write(_landing(home), day, RUNS)

@@ -231,7 +231,7 @@ def warehouse(home: Path) -> dict[str, list[tuple]]:
             name: [
                 tuple(REPLAY.sub("replay", value) if isinstance(value, str) else value for value in row)
                 for row in connection.execute(
-                    f"SELECT COLUMNS(name -> name NOT IN {OF_ONE_STORY}) FROM {name} ORDER BY ALL"
+                    f"SELECT COLUMNS(lambda name: name NOT IN {OF_ONE_STORY}) FROM {name} ORDER BY ALL"
                 ).fetchall()
             ]
             for (name,) in tables
