@@ -90,11 +90,11 @@ def _s3() -> FileSystem:
     return S3FileSystem(endpoint_override=endpoint) if endpoint else S3FileSystem()
 
 
-def read_bytes(uri: str) -> bytes:
-    """Reads a whole file. Raises FileNotFoundError if it does not exist."""
+def read_bytes(uri: str, most: int | None = None) -> bytes:
+    """Reads a whole file, or at most its first `most` bytes. Raises FileNotFoundError if it does not exist."""
     system, path = filesystem(uri)
     with system.open_input_stream(path, compression=None) as stream:
-        return stream.read()
+        return stream.read(most)
 
 
 def write_bytes(uri: str, data: bytes) -> None:

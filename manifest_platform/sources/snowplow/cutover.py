@@ -43,7 +43,7 @@ class SnowplowLoader(FormerLoader):
             values = dict(zip(names, row, strict=True))
             try:
                 found.append(_run(values))
-            except (ValueError, TypeError, KeyError, AttributeError) as error:
+            except (ValueError, TypeError, KeyError, AttributeError, OverflowError) as error:
                 problems.append(f"{values['base']!r}: {error}")
         return FormerRuns(tuple(sorted(found, key=lambda run: run.loaded_at)), tuple(problems))
 

@@ -75,12 +75,12 @@ class Seal:
         """Reads the seal of a run. Raises Unusable if it is gone or is not what was published, and OSError."""
         uri = f"{directory}/{SEAL}"
         try:
-            data = storage.read_bytes(uri)
+            data = storage.read_bytes(uri, _LARGEST + 1)
         except FileNotFoundError as error:
             raise Unusable(f"{uri} is gone, so nobody knows what the run contains; put it back, and accept the run") from error
         try:
             if len(data) > _LARGEST:
-                raise ValueError(f"it has {len(data):,} bytes")
+                raise ValueError(f"it has more than {_LARGEST:,} bytes")
             return cls.parse(orjson.loads(data))
         except (ValueError, KeyError, TypeError, AttributeError) as error:
             why = f"{error.args[0]} is missing" if isinstance(error, KeyError) else str(error)

@@ -4,6 +4,7 @@ from typing import Any
 import orjson
 import pytest
 
+from manifest_platform import storage
 from manifest_platform.shred.batch import Unusable
 from manifest_platform.sources.snowplow.recognition import SEAL
 from manifest_platform.sources.snowplow.schemas.keys import SchemaKey
@@ -65,3 +66,19 @@ def test_what_is_no_document_is_refused(tmp_path: Path, content: bytes):
 def test_a_seal_that_is_gone_says_what_to_do(tmp_path: Path):
     with pytest.raises(Unusable, match="put it back, and accept the run"):
         Seal.read(tmp_path.as_uri())
+
+
+def test_of_a_seal_that_is_too_large_only_the_beginning_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr("manifest_platform.sources.snowplow.seal._LARGEST", 10)
+    read: list[bytes] = []
+
+    def reading(uri: str, most: int | None = None) -> bytes:
+        read.append(read_bytes(uri, most))
+        return read[-1]
+
+    read_bytes = storage.read_bytes
+    monkeypatch.setattr(storage, "read_bytes", reading)
+    (tmp_path / SEAL).write_bytes(orjson.dumps(seal(3)))
+    with pytest.raises(Unusable, match="it has more than 10 bytes"):
+        Seal.read(tmp_path.as_uri())
+    assert [len(one) for one in read] == [11]
