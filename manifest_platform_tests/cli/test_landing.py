@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import json
 import re
+import shutil
 from pathlib import Path
 
 import pytest
@@ -41,6 +42,17 @@ def test_status_reports_unregistered_directories_with_the_reason(strays: Shop, r
     assert (landing["not_registered"], landing["unparseable"]) == (RUNS[:2], [NEARLY])
     assert [one["name"] for one in landing["incomplete"]] == [RUNS[2]]
     assert run("status", "--no-landing")[1].splitlines()[1].startswith("shred")
+
+
+def test_landing_check_answers_once_and_fails_if_anything_needs_a_look(strays: Shop, run, ask) -> None:
+    code, out, _ = run("landing", "check")
+    assert code == 1
+    assert " ".join(out.split()) == f"2 landed and never loaded: {RUNS[0]}, {RUNS[1]}; 1 incomplete: {RUNS[2]}"
+    code, found = ask("landing", "check", "--since", "7")
+    assert (code, found["not_loaded"], found["deleted"], found["incomplete"]) == (1, RUNS[:2], [], [RUNS[2]])
+    for name in RUNS:
+        shutil.rmtree(strays.landing / name)
+    assert run("landing", "check")[0] == 0
 
 
 def test_status_says_nothing_of_a_landing_root_where_all_is_registered(shop: Shop, run) -> None:
