@@ -273,14 +273,29 @@ class MergeStatus(TypedDict):
     requests: int
 
 
+class RowGroups(TypedDict):
+    """Row groups of a file: the number of the first, their count, the bytes with their data and of the footer, and the size."""
+
+    first: int
+    count: int
+    start: int
+    end: int
+    footer: int
+    size: int
+
+
 class File(TypedDict):
-    """A file that readers read. `lower`, `upper`: the range of a merged object, null for a small object."""
+    """A file that readers read. `lower`, `upper`: the range of a merged object, null for a small object.
+
+    `groups`: the row groups of the date, if the file has those of other dates too; null for a whole file.
+    """
 
     uri: str
     rows: int
     bytes: int
     lower: int | None
     upper: int | None
+    groups: RowGroups | None
 
 
 class PartitionFiles(TypedDict):
