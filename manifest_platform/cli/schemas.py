@@ -105,7 +105,6 @@ def _table(table: Table) -> dict[str, Any]:
     cls=Command,
     epilog=examples(
         "schemas diff iglu:com.acme/click/jsonschema/1-0-0",
-        "schemas diff iglu:com.acme/click/jsonschema/1-0-0 iglu:…/1-1-0",
     ),
 )
 def diff(

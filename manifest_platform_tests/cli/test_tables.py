@@ -50,7 +50,7 @@ def test_tables_are_told_by_the_log_and_the_warehouse_agrees(shop: Shop, capsys:
     code, document = asked(capsys)
     assert (code, document["differences"], document["items"], document["uncounted"]) == (0, [], 2, 0)
     rows = {one["table"]: one["rows"] for one in document["tables"]}
-    assert rows == shop.seen.rows
+    assert rows == {table: count for table, count in shop.seen.rows.items() if table != "bad"}  # it is there, and empty
     for one in document["tables"]:
         assert one["rows"] == one["ledger"] == one["warehouse"]
     [events] = [one for one in document["tables"] if one["table"] == "events"]

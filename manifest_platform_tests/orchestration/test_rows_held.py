@@ -21,6 +21,7 @@ KEY = ItemKey("enriched", "1", "s3://shop/run=1")
 LOADED = Loaded(KEY, {"click": 1, "events": 2}, 1, 1.0, 1.0, 1, tables=TABLES)
 NAMES: Any = SimpleNamespace(
     dataset="shop",
+    schema="shop",
     table=lambda name: dg.AssetKey(["shop", name]),
     stage=lambda _feed, _stage: dg.AssetKey(["shop", "warehouse"]),
 )

@@ -26,7 +26,7 @@ from manifest_platform.sources.snowplow.settings import RegistryLimits, Snowplow
 
 _CHUNK = 1 << 20
 _JSON = frozenset(position for position, field in enumerate(FIELDS) if field.is_json)
-_LIMITS = RegistryLimits(seconds=3, unknown_keys=100)
+_LIMITS = RegistryLimits(seconds=1, unknown_keys=100)
 """Limits of the calls to registries while a person waits."""
 
 
