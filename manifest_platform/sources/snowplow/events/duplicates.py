@@ -24,7 +24,7 @@ import orjson
 import pyarrow as pa
 
 from manifest_platform.sources.snowplow import numbers
-from manifest_platform.sources.snowplow.events.atomic import Lines
+from manifest_platform.sources.snowplow.events.atomic import Lines, field_ends
 from manifest_platform.sources.snowplow.fields import FIELDS, POSITION
 from manifest_platform.sources.snowplow.rules import Kinds
 
@@ -73,7 +73,7 @@ def identities(data: bytes, place: int = 0, offset: int = 0) -> pa.RecordBatch:
     if data and not data.endswith(b"\n"):
         data += b"\n"
     buffer = np.frombuffer(data, np.uint8)
-    ends = np.flatnonzero((buffer - _TAB) <= _NEWLINE - _TAB)  # tabs and newlines; other bytes wrap around or exceed
+    ends = field_ends(buffer)
     last = np.flatnonzero(buffer[ends] == _NEWLINE)
     whole = last[np.diff(last, prepend=-1) == len(FIELDS)]  # the last field of each line with the right number of fields
     first = whole - (len(FIELDS) - 1)

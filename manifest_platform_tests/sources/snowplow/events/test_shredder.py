@@ -14,6 +14,7 @@ from manifest_platform.listing import Duplicates, Listing
 from manifest_platform.shred.batch import Cause, Directory, Options, ShredFailure, Task, Unreachable
 from manifest_platform.shred.limits import InputLimits
 from manifest_platform.shred.lines import plan
+from manifest_platform.sources.snowplow.events import survey
 from manifest_platform.sources.snowplow.events.shredder import BAD_DATE, shred
 from manifest_platform.sources.snowplow.events.survey import Survey
 from manifest_platform.sources.snowplow.rules import Kinds, Rules
@@ -122,9 +123,9 @@ def test_shredding_is_repeatable(spark: SparkSession, registries: list[str], lan
 
 
 def test_duplicates_are_found_over_all_tasks_of_a_run_at_any_split_size(
-    spark: SparkSession, registries: list[str], landed: Callable[..., Directory]
+    spark: SparkSession, registries: list[str], landed: Callable[..., Directory], monkeypatch: pytest.MonkeyPatch
 ):
-    """The same rows, new ids included; another run's events are no duplicates."""
+    """The same rows, new ids included, wherever identities are compared; another run's events are no duplicates."""
 
     def copy(number: int, fingerprint: str, etl: str) -> bytes:
         return event(number, event_fingerprint=fingerprint, etl_tstamp=f"{DAY} 00:00:0{etl}")
@@ -134,7 +135,8 @@ def test_duplicates_are_found_over_all_tasks_of_a_run_at_any_split_size(
     zipped = gzip.compress(b"\n".join([copy(1, "one", "4"), copy(4, "", "5")]))
     directory, other = landed("run", a=whole, b=later, c__gz=zipped), landed("other", a=whole)
     found = []
-    for number, split_size in enumerate((1000, 2500, 1 << 20)):
+    for number, (split_size, gathered) in enumerate(((1000, 0), (2500, 1 << 20), (1 << 20, 0))):
+        monkeypatch.setattr(survey, "_GATHERED", gathered)
         places = [replace(each, output=f"{each.output}-{number}") for each in (directory, other)]
         kinds = Kinds(natural=True, synthetic=True)
         results = shred(spark, places, registries, Options(split_size=split_size), rules=Rules(duplicates=kinds))
