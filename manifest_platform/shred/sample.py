@@ -48,6 +48,10 @@ class Sampler(Writer):
         self.was_cut = False
         self._enough, self._until = 0, until
 
+    def give(self, seconds: float) -> None:
+        """Moves the time limit, by time that was spent on something else than the input."""
+        self._until += seconds
+
     @property
     def left(self) -> int:
         """Number of bytes that may still be read."""

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 import yaml
-from hypothesis import given
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from manifest_platform.config import ConfigError, load
@@ -102,6 +102,7 @@ def test_what_has_no_place_beside_it_is_told_with_its_key(tmp_path: Path) -> Non
         configured(tmp_path, "pr-7", datasets={"shop": shop})
 
 
+@settings(suppress_health_check=[HealthCheck.too_slow])  # a busy machine draws slowly
 @given(one=NAMES, other=NAMES)
 def test_no_two_deployments_share_a_place_nor_lies_one_in_another(one: str, other: str) -> None:
     if one != other:

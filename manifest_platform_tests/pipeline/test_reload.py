@@ -57,7 +57,8 @@ def test_a_reload_replaces_the_rows_of_an_item_behind_the_watermark(shop: Shop) 
         at, stands = watermark(pipeline), pipeline.manifest.state(pipeline.load).feed(FEED)
         assert spoiled(pipeline) > 0
         shown = replacing(pipeline, key)
-        assert shown.removes == shown.loads == loaded_record(pipeline, 0).data["rows"]
+        rows = loaded_record(pipeline, 0).data["rows"]
+        assert shown.removes == shown.loads == {table: count for table, count in rows.items() if count}
         reload(pipeline, key, "rows were changed by hand")
         status = step_status(pipeline, FEED, "load")
         assert (status.reloads, status.late, status.remedies["reloads"].action) == ([key.name], [], Action.EXPLAIN)

@@ -46,6 +46,7 @@ def sample(settings: SnowplowSettings, root: str, directories: Sequence[tuple[st
                     for name, table in shredded.tables.items():
                         sampler.add(shredded.definitions[name], table)
                     sampler.chunk_done(size, shredded.good, BAD, shredded.bad)
+                    sampler.give(kernel.lost())
                     if sampler.is_hopeless:
                         break
         except (ValueError, OSError, LandingError) as error:
@@ -65,12 +66,18 @@ class _Kernel:
         self._resolver = Resolver(self._schemas, _LIMITS, tables, rules)
         self._without = Resolver((), _LIMITS, tables)
         self._missing: Counter[str] = Counter()
+        self._lost = 0.0
         self.waiting = 0
         self.notes: list[str] = []
 
     def close(self) -> None:
         """Closes the registries' connections."""
         self._resolver.close()
+
+    def lost(self) -> float:
+        """Returns the seconds that registries took to fail since the last call."""
+        lost, self._lost = self._lost, 0.0
+        return lost
 
     def missing(self) -> list[MissingSchema]:
         """Returns the schemas that no registry has, the ones named by the most lines first."""
@@ -98,9 +105,11 @@ class _Kernel:
         return replace(shredded, tables=tables, definitions=definitions, bad=bad, good=shredded.good + len(raw))
 
     def _shred(self, data: bytes, file: str, first_line: int) -> ShreddedEvents:
+        begun = time.monotonic()
         try:
             return shred_lines(data, self._resolver, file, first_line, rules=self._rules)
         except (RegistryUnavailable, RegistryRefused) as error:
+            self._lost += time.monotonic() - begun
             self.notes.append(f"the preview continues without registries over HTTP and in S3, because one failed: {error}")
             self._resolver.close()
             self._schemas = tuple(one for one in self._schemas if not is_http(one) and not one.startswith("s3://"))
