@@ -17,7 +17,6 @@ class Action(StrEnum):
 
     RESOLVE = "free the item for another attempt"  # item
     RESHRED = "shred the item again"  # item
-    RELOAD = "load the item again instead of its loaded rows"  # item
     RELOAD_MISSING = "load the item again, though some of its loaded rows are gone"  # item
     ACCEPT = "accept the directory as it is now"  # item
     KEEP = "acknowledge that other content stays out"  # item
@@ -86,7 +85,7 @@ _OF_ONE_TARGET = frozenset(
         Action.RELOAD_MISSING,
     }
 )
-_MAY_NAME_A_TARGET = frozenset({Action.RESOLVE, Action.SKIP, Action.RELOAD})
+_MAY_NAME_A_TARGET = frozenset({Action.RESOLVE, Action.SKIP})
 
 
 @dataclass(frozen=True)

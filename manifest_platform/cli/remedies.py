@@ -24,7 +24,6 @@ _COMMANDS = {
     Action.SKIP: "skip {0.item} --reason TEXT",
     Action.UNSKIP: "unskip {0.item}",
     Action.READ_RECORDS: "history {0.item}",
-    Action.RELOAD: "reload {0.item}",
     Action.RELOAD_MISSING: "reload {0.item} --missing-rows",
     Action.EXPLAIN: "explain {0.item}",
     Action.DISCOVER: "discover",

@@ -17,7 +17,6 @@ _COMMANDS = {
     Action.KEEP: "accept {0.item} --keep --reason TEXT",
     Action.UNSKIP: "unskip {0.item}",
     Action.READ_RECORDS: "history {0.item}",
-    Action.RELOAD: "reload {0.item}",
     Action.RELOAD_MISSING: "reload {0.item} --missing-rows",
     Action.EXPLAIN: "explain {0.item}",
     Action.CAPTURE: "capture",

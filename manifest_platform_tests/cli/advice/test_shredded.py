@@ -137,3 +137,20 @@ def test_what_the_warehouse_has_is_recorded_once_it_is_shredded(shop: Shop, spar
     work(shop, spark)
     assert "it is done" in terminal.run("explain", run_name(0))
     assert shop.seen.runs == run_names(0)
+
+
+@pytest.mark.walks(Action.RELOAD_MISSING)
+def test_a_run_of_which_rows_are_missing_is_reloaded_all_the_same(shop: Shop, spark: Any, terminal: Terminal) -> None:
+    shop.write(0)
+    with shop.open() as pipeline:
+        discover(pipeline, everything=True)
+        drained(pipeline, spark)
+        before = shop.seen.rows
+        table = pipeline.warehouse.place_of("events")
+        pipeline.warehouse._engine.write(f"DELETE FROM {table} WHERE event_id = (SELECT min(event_id) FROM {table})")
+    terminal.run("reload", run_name(0), "--reason", "a row is lost")
+    work(shop, spark)
+    terminal.run("next", code=3)
+    terminal.follow(Action.RELOAD_MISSING, TEXT="a row is lost")
+    work(shop, spark)
+    assert shop.seen.rows == before
