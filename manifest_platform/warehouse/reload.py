@@ -104,7 +104,7 @@ class Reloads:
             condition, parameters = f"{column} IN ({there})", (naive(entry.applied_at),)
         else:
             below = f"{load.item.rstrip('/')}/"
-            condition, parameters = f"left({column}, {len(below)}) = ?", (below,)
+            condition, parameters = f"substring({column}, 1, {len(below)}) = ?", (below,)
         time_ = self._load_time(table)
         older = f"{time_} IS NULL AND " if time_ else ""
         return transaction.write(f"DELETE FROM {self._tables.qualified(table)} WHERE {older}{condition}", parameters)  # noqa: S608

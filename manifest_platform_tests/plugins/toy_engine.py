@@ -153,7 +153,13 @@ class Toy(Engine):
         for uri in uris:
             with self._errors(uri):
                 rows = pyarrow.parquet.ParquetFile(storage.local_path(uri)).read()
-                values = [rows[column.name].cast(arrow_type(column.type)).to_pylist() for column in table.columns]
+                nothing = [None] * rows.num_rows  # a file may lack columns that another file of the table has
+                there = {
+                    one.name: rows[one.name].cast(arrow_type(one.type)).to_pylist()
+                    for one in table.columns
+                    if one.name in rows.column_names
+                }
+                values = [there.get(column.name, nothing) for column in table.columns]
                 marks = ", ".join("?" for _ in table.columns)
                 self._connection().executemany(f"INSERT INTO {staged} VALUES ({marks})", zip(*values, strict=True))
         return Staging(staged)
