@@ -205,9 +205,10 @@ def replay_(
 ) -> int:
     """Reads bad rows of loaded items again, and loads those that are good now.
 
-    Use it after a schema was published or corrected. The good lines become a new item of the present time, which the next drain
-    shreds and loads; a record of each item names where its lines went. No line is replayed twice. Lines that are still bad stay
-    where they are. Without ITEM, all items with bad rows are read, but for archived ones. Exit code 4 if no line is good now.
+    Use it after a schema was published or corrected. The good lines become a new item, the newest of the feed, which the
+    next drain shreds and loads; a record of each item names where its lines went. No line is replayed twice. Lines that
+    are still bad stay where they are. Without ITEM, all items with bad rows are read, but for archived ones. Exit code 4
+    if no line is good now.
     """
     with open_pipeline(context, author=operator()) as pipeline:
         replays_of(pipeline)

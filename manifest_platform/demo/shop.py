@@ -27,8 +27,6 @@ DATASET = "acme"
 DAYS_AGO = 2
 """The age of the story's day, in days. The day is over, so that it can be merged, and Dagster still shows it."""
 NOON, STEP = time(12, tzinfo=UTC), timedelta(minutes=10)
-CLOSE = timedelta(seconds=2)
-"""The time between runs that land at the end. None is earlier than the replay, and so late."""
 RUNS, DUPLICATED, LATE, BROKEN, MORE = 10, 1, 3, 5, 3
 EVENTS, BAD_LINES = 2_000, 12
 RESENT, TAKEN_IDS = 5, 2
@@ -156,8 +154,7 @@ def tell_of_an_outage(home: Path, day: date, server: PostgreSQLServer) -> None:
     """Stops the warehouse's server for a drain: the other target does not wait, and the warehouse catches up afterward."""
     say(
         "11. Two targets, one of them down. All runs are loaded into the warehouse and into the target lab. Each target has its"
-        f" own order, ledger and fence. Now the warehouse's server stops, and {run_name(day, RUNS)} lands, which is late"
-        " because the replay has a newer time."
+        f" own order, ledger and fence. Now the warehouse's server stops, and {run_name(day, RUNS)} lands."
     )
     server.stop()
     _write(_landing(home), day, RUNS)
@@ -180,7 +177,7 @@ def tell_what_next(home: Path, day: date, warehouse: str | None = None) -> None:
     """
     now = datetime.now(UTC)
     for number in range(MORE):
-        land(home, now - number * CLOSE)
+        land(home, now - number * STEP)
     typed = program("manifest-platform")
     dagster = ui_command(CONFIGURATION, warehouse)
     typer.echo(f"  {dagster:<31}  shows the same in Dagster, which loads {MORE} runs that have just landed")

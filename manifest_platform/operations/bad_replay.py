@@ -1,8 +1,11 @@
 """`bad replay`: bad rows of loaded items are read again, and what is good now becomes a new item.
 
 Use it once the cause is gone, as after a schema was published. The lines are written exactly as they were, below the platform's
-own prefix, and registered as an item of the present time that names its origins. It is shredded and loaded like any other. A
-record of each origin names its lines that went there, so that no line is replayed twice.
+own prefix, and registered as an item that names its origins. It is shredded and loaded like any other. A record of each origin
+names its lines that went there, so that no line is replayed twice.
+
+The item follows the newest item of its feed. Under the present time it would be newer than directories that land next in a feed
+of the past: they came late, and were not even looked for once they were older than the period that discovery lists again.
 
 The files are written before the manifest names them. A crash in between leaves a folder that nothing names; the next replay of
 the same lines finds it, and uses its name again.
@@ -15,7 +18,7 @@ import json
 from collections import Counter
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, field
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any
 
 from manifest_platform import failpoints, storage
@@ -188,7 +191,7 @@ def _register(
     text = json.dumps({"lines": named}, sort_keys=True)
     digest = hashlib.sha256(b"\n".join([text.encode(), *(one.data or b"" for one in lines)])).hexdigest()[:_DIGITS]
     root = replays_root(pipeline)
-    name = _begun(root, digest) or replays.name(pipeline.clock(), digest)
+    name = _begun(root, digest) or _next_name(pipeline, replays, next(iter(chosen)).feed, digest)
     file = f"{root}/{name}.json"
     storage.write_bytes(file, text.encode())
     landed = replays.write(f"{root}/{name}", [one.data or b"" for one in lines])
@@ -201,6 +204,20 @@ def _register(
 def replays_root(pipeline: Pipeline) -> str:
     """Returns the URI of the folder that holds the lines of a dataset's replays."""
     return f"{storage.as_uri(pipeline.dataset.shred.output)}/_replays/{pipeline.name}"
+
+
+def _next_name(pipeline: Pipeline, replays: Replays, feed: str, digest: str) -> str:
+    """Returns the earliest name of lines to replay that follows the newest item of a feed."""
+    newest = next(pipeline.manifest.items(feed, reverse=True)).key
+    time = pipeline.source.time(newest.name) or pipeline.clock()
+    while (sort := _sort(pipeline, name := replays.name(time, digest))) and sort <= newest.sort:
+        time += timedelta(seconds=1)
+    return name
+
+
+def _sort(pipeline: Pipeline, name: str) -> str | None:
+    placed = pipeline.source.placed(name)
+    return placed.sort if placed else None
 
 
 def _begun(root: str, digest: str) -> str | None:

@@ -18,7 +18,7 @@ class Replays(ABC):
 
     @abstractmethod
     def name(self, at: datetime, digest: str) -> str:
-        """Returns the name of a directory of lines that are replayed at a time. `digest`: distinguishes their content."""
+        """Returns the name of a directory of replayed lines that has a logical time. `digest`: distinguishes their content."""
 
     @abstractmethod
     def write(self, uri: str, lines: Sequence[bytes]) -> Landed:

@@ -18,7 +18,7 @@ from manifest_platform.operations.reload import reload
 from manifest_platform.operations.reshred import reshred
 from manifest_platform.pipeline import Pipeline, Stop
 from manifest_platform.sources.snowplow.settings import FEED
-from manifest_platform_tests.pipeline.shop import Shop, drained, keys
+from manifest_platform_tests.pipeline.shop import Shop, drained, keys, run_name
 
 CART = "com.acme/add_to_cart"
 RUNS = 2
@@ -48,7 +48,7 @@ def replayed(pipeline: Pipeline, **options: Any) -> Replayed:
     return replay(pipeline, found, "the schema is published", **options)
 
 
-def test_lines_that_are_good_now_become_an_item_of_the_present_time(shop: Shop, spark: Any) -> None:
+def test_lines_that_are_good_now_become_the_newest_item_of_the_feed(shop: Shop, spark: Any) -> None:
     with shop.open() as pipeline:
         events = pipeline.warehouse.row_counts()["events"]
         bad = sum(count_open(pipeline, item) for item in with_bad_rows(pipeline, FEED))
@@ -79,6 +79,8 @@ def test_lines_that_are_good_now_become_an_item_of_the_present_time(shop: Shop, 
         assert (report.stop, report.loaded) == (Stop.IDLE, 1)
         assert pipeline.warehouse.row_counts()["events"] == events + bad - 1
         assert pipeline.manifest.state(pipeline.load).feed(FEED).watermark == made.key.position
+        [new] = shop.land(pipeline, RUNS + 1)
+        assert name.startswith(f"{run_name(RUNS)}-replay-") and new.position > made.key.position, "what lands next is not late"
         assert not replayed(pipeline).items
         assert sum(group.rows for group in bad_groups(bad_lines(pipeline, Wanted(), Looked(), is_open=True))) == 1
         left = [row for item in with_bad_rows(pipeline, FEED) for row in open_rows(pipeline, item)]
@@ -104,6 +106,16 @@ def test_a_replay_that_is_killed_before_it_is_registered_loads_nothing_twice(
         drained(pipeline, spark)
         assert not replayed(pipeline).items
     assert shop.doubled_events == []
+
+
+def test_a_replay_follows_the_replay_before_it(shop: Shop, spark: Any) -> None:
+    publish(shop)
+    with shop.open() as pipeline:
+        names = [name for key in keys(pipeline, *range(RUNS + 1)) for name in replay(pipeline, [key], "by item").items]
+        assert len(names) == RUNS + 1 and names == sorted(names)
+        pipeline.manifest.skip(pipeline.key(names[0]), "not this")
+        assert drained(pipeline, spark)[1].stop is Stop.IDLE
+    assert not any(late for _, late in shop.seen.ledger)
 
 
 def test_of_two_replays_of_the_same_lines_one_comes_through(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,4 +1,4 @@
-"""Replays of bad events: their lines are read again by the schemas of today, and become a run of the time of the replay."""
+"""Replays of bad events: their lines are read again by the schemas of today, and become a run of their own."""
 
 from __future__ import annotations
 
