@@ -94,3 +94,7 @@ def test_windows_that_join_each_other_end_with_the_last() -> None:
 def test_windows_without_an_end_have_a_far_one() -> None:
     until = closed_until([BlackoutSettings(cron="* * * * *", minutes=7 * 24 * 60)], at("2026-01-31T02:10"))
     assert until and until - at("2026-01-31T02:10") > timedelta(days=31)
+
+
+def test_windows_without_end_are_looked_at_for_a_while_only() -> None:
+    assert closed("2026-01-31T02:00", ("* * * * *", 1)) == "01-31T18:40"
