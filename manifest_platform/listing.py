@@ -218,8 +218,8 @@ class Listing:
     `lines`: the lines read (for CSV, the records). `good`, `bad`: the events in them, so that
     lines = good + bad + duplicates.natural. `tables`: all tables in `objects`, including `bad`, and tables of which only the
     columns are known. `types`: types of the rows without bad rows and deletions; empty in listings of older releases.
-    `duplicates`: zero in listings of older releases, which looked for none. `bad_rows`: the bad rows once more, in the form
-    that the source's own tools read. `counts`: further numbers that the source counts, by names of its own.
+    `duplicates`: the copies of events that were found, by kind; zero in listings of older releases. `bad_rows`: files that
+    repeat the bad rows in the form that the source's own tools read. `counts`: further numbers that the source counts, by name.
 
     In JSON, column descriptions are stored beside the tables, and only those that exist. A reader ignores unknown keys of the
     listing, which a newer release may write. It refuses unknown keys of a table, column or object, because they may affect the
