@@ -9,7 +9,6 @@ from typing import Annotated, Any
 
 import typer
 
-from manifest_platform import spark
 from manifest_platform.cli.app import Recording, app, as_json, examples
 from manifest_platform.cli.context import Target, open_pipeline, run_id
 from manifest_platform.cli.discover import print_found, report_document, warn_of
@@ -67,13 +66,12 @@ def drain(
     with open_pipeline(context, target=target) as pipeline, ending_well(lambda: _goes_on(pipeline, feed)):
         if wrong := problems(pipeline.config, pipeline.name, landing=False):
             raise ConfigError("\n".join(["nothing was started; correct the configuration:", *(f"  {one}" for one in wrong)]))
-        conf = pipeline.config.spark.conf
         as_typed = typed(context, pipeline.name)
         for name in feed or ():
             pipeline.manifest.steps(name)  # refuses an unknown feed before any work starts
         looked = not look or _discover(pipeline, feed, as_typed, documents)
         budget, targets = Budget(items, seconds), [target] if target else None
-        with closing(draining(pipeline, lambda: spark.session(conf), budget, feed, targets)) as events:
+        with closing(draining(pipeline, pipeline.config.spark.session, budget, feed, targets)) as events:
             for event in events:
                 if isinstance(event, DrainReport):
                     report = event

@@ -6,7 +6,6 @@ from typing import Annotated
 
 import typer
 
-from manifest_platform import spark
 from manifest_platform.cli.app import Command, Reason, Recording, as_json, examples, group
 from manifest_platform.cli.context import Target, only_target, open_pipeline, operator
 from manifest_platform.cli.drain import event_document, progress
@@ -43,8 +42,7 @@ def begin_(
     allows = [consent for consent, given in ((EMPTY, allow_empty), (SHRINK, allow_shrink)) if given]
     one = only_target(context, target)
     with open_pipeline(context, author=operator(), target=one) as pipeline, ending_well("no full load was begun"):
-        conf = pipeline.config.spark.conf
-        for event in begin(pipeline, lambda: spark.session(conf), item, reason, allows):
+        for event in begin(pipeline, pipeline.config.spark.session, item, reason, allows):
             if not isinstance(event, Begun):
                 if as_json(context):
                     print_json(event_document(event))

@@ -8,7 +8,6 @@ from typing import Annotated
 
 import typer
 
-from manifest_platform import spark
 from manifest_platform.cli.app import Command, Reason, Recording, as_json, examples, group
 from manifest_platform.cli.context import Target, chosen_dataset, configuration, only_target, open_pipeline, operator
 from manifest_platform.cli.exits import Exit
@@ -49,8 +48,7 @@ def reconcile_(
         lost = any(one.lost for one in found)
         begun = None
         if lost and full and not dry_run:
-            conf = pipeline.config.spark.conf
-            events = list(begin(pipeline, lambda: spark.session(conf), LATEST, reason))
+            events = list(begin(pipeline, pipeline.config.spark.session, LATEST, reason))
             begun = next(one for one in events if isinstance(one, Begun))
         as_typed = typed(context, pipeline.name)
     if as_json(context):

@@ -6,11 +6,11 @@ a file, which is in `reading`. The descriptions are the text of docs/reference/c
 
 from __future__ import annotations
 
-from collections.abc import Generator
+from collections.abc import Generator, Mapping
 from contextlib import contextmanager
 from datetime import timedelta
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import AfterValidator, Field, ValidationError, ValidationInfo, field_validator, model_validator
 from pydantic_core import InitErrorDetails, PydanticCustomError
@@ -26,6 +26,9 @@ from manifest_platform.manifest.stores import DEFAULT_URL, URL_FORMS, checked_ur
 from manifest_platform.settings import LocalFolder, Settings, StorageLocation, local_path
 from manifest_platform.sources.settings import AnyDataset
 from manifest_platform.warehouse.engines.engine import CONTROL_SCHEMA, AnyEngine, EngineSettings
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 
 class ConfigError(ValueError):
@@ -120,6 +123,18 @@ class SparkConfig(Settings):
         description="Spark's properties file; `spark_conf/` has one for each place to run, and is read from the package if it"
         " is not beside the configuration",
     )
+    start_timeout_seconds: float = Field(
+        120,
+        gt=0,
+        description="seconds that a cluster's workers may take to run a first task; Spark itself waits for ever if a cluster"
+        " has no worker, or none with the memory and cores that `conf` asks for",
+    )
+
+    def session(self, more: Mapping[str, object] | None = None) -> SparkSession:
+        """Returns the process's Spark session. `more`: properties besides the file's. Raises SparkUnavailable, MissingExtra."""
+        from manifest_platform import spark
+
+        return spark.session(self.conf, more, self.start_timeout_seconds)
 
 
 class DrainBudget(Settings):

@@ -19,7 +19,6 @@ from manifest_platform.orchestration.aws import take_access, take_parameters, ta
 from manifest_platform.orchestration.events import failure
 from manifest_platform.outward import freed
 from manifest_platform.pipeline import Pipeline
-from manifest_platform.spark import session
 
 if TYPE_CHECKING:
     from dagster_aws.s3 import S3Resource
@@ -98,7 +97,7 @@ class SparkResource(LazyPySparkResource):
 
     def _init_session(self) -> None:
         if self._spark_session is None:
-            self._spark_session = session(load(self.config_file).spark.conf, dict(flatten_dict(self.spark_config)))
+            self._spark_session = load(self.config_file).spark.session(dict(flatten_dict(self.spark_config)))
 
 
 class WarehouseResource(dg.ConfigurableResource):

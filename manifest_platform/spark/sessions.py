@@ -6,7 +6,6 @@ messages when Spark does not start.
 
 from __future__ import annotations
 
-import contextlib
 import glob
 import os
 import re
@@ -14,28 +13,26 @@ import shutil
 import signal
 import sys
 import threading
-from collections.abc import Callable, Generator, Mapping
+from collections.abc import Generator, Mapping
 from contextlib import contextmanager
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
-from uuid import uuid4
 
 from manifest_platform import extras, progress
+from manifest_platform.spark.errors import SparkUnavailable
 from manifest_platform.spark.gateway import launch
+from manifest_platform.spark.workers import await_workers
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+START_S = 120.0
+"""Seconds that the workers of a cluster may take to run a first task."""
 CONNECT_S = 30
 """Seconds until a Spark Connect server must answer. Spark's own client would try for ten minutes."""
 
 _PROPERTY = re.compile(r"([^\s=:]+)\s*[\s=:]\s*(.*)")
 _TOKEN = re.compile(r"[;/]token\s*=", re.IGNORECASE)
-
-
-class SparkUnavailable(RuntimeError):
-    """Spark cannot be started. The message says what is missing and what to do."""
 
 
 def properties(conf_file: str | Path) -> dict[str, str]:
@@ -59,13 +56,14 @@ def properties(conf_file: str | Path) -> dict[str, str]:
     return found
 
 
-def session(conf_file: str | Path, more: Mapping[str, object] | None = None) -> SparkSession:
+def session(conf_file: str | Path, more: Mapping[str, object] | None = None, start_seconds: float = START_S) -> SparkSession:
     """Returns the process's Spark session, with the properties of a file and `more`. The first call takes about five seconds.
 
     Workers use this Python interpreter, unless the environment or the file names another for a cluster. A local master also
     gets the loopback address and the logging configuration beside the file (`log4j2.properties`). Without `spark.master` in the
     file, Spark uses the settings of spark-submit. With `spark.remote`, the session belongs to a Spark Connect server. An S3
-    endpoint in the environment applies to Spark as well. Raises SparkUnavailable or MissingExtra.
+    endpoint in the environment applies to Spark as well. Raises MissingExtra and SparkUnavailable, also if no worker of a
+    cluster runs a task within `start_seconds`.
     """
     settings = {**properties(conf_file), **(more or {})}
     if remote := str(settings.get("spark.remote", "")):
@@ -94,10 +92,13 @@ def session(conf_file: str | Path, more: Mapping[str, object] | None = None) -> 
         with progress.work("starting Spark"), _own_interrupts():
             if _is_local(settings):
                 launch({"spark.app.name": "manifest_platform", **settings})
-            return builder.getOrCreate()
+            made = builder.getOrCreate()
     except (PySparkException, Py4JError, OSError) as error:  # OSError if the JVM is gone
         reason = str(error).partition("\n\tat ")[0]  # the Java stack trace is in the error's cause
         raise SparkUnavailable(f"Spark with {conf_file} does not start: {reason}; see the lines above") from error
+    if not _is_local(settings):
+        await_workers(made, start_seconds, conf_file)
+    return made
 
 
 def _is_local(settings: Mapping[str, object]) -> bool:
@@ -193,31 +194,3 @@ def _jars(value: str, conf_file: str | Path) -> str:
             )
         found += files
     return ",".join(found)
-
-
-@contextmanager
-def cancellable(session: SparkSession) -> Generator[Callable[[], object]]:
-    """Yields a function that cancels, from any thread, the jobs that this thread starts in the block. So does an interrupt."""
-    from pyspark.sql.utils import is_remote
-
-    tag = f"manifest-platform-{uuid4()}"
-
-    def call(remote: str, classic: str) -> object:
-        """Calls a method of the session, or of a classic session's context: session tags would be local to one thread."""
-        return getattr(session, remote)(tag) if is_remote() else getattr(session.sparkContext, classic)(tag)
-
-    # A session that cannot be tagged cannot run a job either, and the job reports the reason.
-    with contextlib.suppress(Exception):
-        call("addTag", "addJobTag")
-    cancel = partial(call, "interruptTag", "cancelJobsWithTag")
-    try:
-        yield cancel
-    except Exception:
-        raise
-    except BaseException:  # the waiting thread was interrupted
-        with contextlib.suppress(Exception):
-            cancel()
-        raise
-    finally:
-        with contextlib.suppress(Exception):
-            call("removeTag", "removeJobTag")

@@ -465,7 +465,7 @@ def test_no_command_shows_the_commands(run):
 
 
 def test_a_drain_without_work_starts_no_spark(shop, ask, monkeypatch):
-    monkeypatch.setattr("manifest_platform.spark.session", lambda conf: pytest.fail("Spark was started"))
+    monkeypatch.setattr("manifest_platform.spark.session", lambda *_: pytest.fail("Spark was started"))
     code, ended = ask("drain", "--no-discover")
     assert (code, ended["event"], ended["stop"]) == (4, "ended", "idle")
 
@@ -655,7 +655,7 @@ def test_an_interrupted_drain_gives_its_lease_back(shop, run, how):
 import sys, time
 from manifest_platform import spark
 from manifest_platform.cli import main
-def start(conf):
+def start(*_):
     print("working", flush=True)
     time.sleep(60)
 spark.session = start
@@ -704,7 +704,7 @@ def test_an_interrupted_drain_puts_back_what_was_being_shredded_and_says_where_i
     shop.land(*RUNS)
     run("discover")
     shop.load_all(RUNS[0])
-    monkeypatch.setattr("manifest_platform.spark.session", lambda conf: object())
+    monkeypatch.setattr("manifest_platform.spark.session", lambda *_: object())
     monkeypatch.setattr(SnowplowEnriched, "shred", shred)
     code, _, err = run("drain")
     assert code == 130

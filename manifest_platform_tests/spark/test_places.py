@@ -74,6 +74,24 @@ def test_a_standalone_cluster_is_given_the_jars_of_a_folder(tmp_path: Path) -> N
     assert sorted(jar.rpartition("/")[2] for jar in told["jars"]) == ["one.jar", "two.jar"]
 
 
+ALONE = """
+import json, sys
+from manifest_platform.spark import SparkUnavailable, session
+try:
+    session(sys.argv[1], {"spark.master": sys.argv[2], "spark.driver.host": "127.0.0.1", "spark.executor.memory": "64g"}, 3)
+except SparkUnavailable as error:
+    print(json.dumps({"told": str(error)}))
+"""
+
+
+@pytest.mark.timeout(240)
+def test_a_cluster_whose_workers_are_too_small_is_told_of_in_time(tmp_path: Path) -> None:
+    with spark_standalone(tmp_path) as master:
+        told = _told(ALONE, CONF / "local.conf", master)["told"]
+    assert told.startswith("no worker has run a task within 3 s")
+    assert f"with spark.master {master}, spark.executor.memory 64g: start workers" in told
+
+
 CONNECTED = """
 import json, sys
 from pathlib import Path

@@ -133,6 +133,7 @@ class Made:
 def made(monkeypatch: pytest.MonkeyPatch) -> Made:
     for name in ("AWS_ENDPOINT_URL", "AWS_ENDPOINT_URL_S3", "AWS_REGION", "AWS_DEFAULT_REGION"):
         monkeypatch.delenv(name, raising=False)
+    monkeypatch.setattr(sessions, "await_workers", lambda *_: None)
     return Made(monkeypatch)
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import typer
 
-from manifest_platform import spark
 from manifest_platform.cli.app import Recording, as_json
 from manifest_platform.cli.context import operator
 from manifest_platform.cli.exits import Exit
@@ -28,9 +27,8 @@ def rebuild(context: typer.Context, table: TableName, day: DateText) -> int:
     the new files. A partition that is not switched yet is published when it is switched.
     """
     with open_merging(context, author=operator()) as merging, ending_well("readers still see the old files"):
-        conf = merging.pipeline.config.spark.conf
         key, when = table_named(merging, table).key, date_of(day)
-        done = upkeep.rebuild(merging, lambda: spark.session(conf), key, when)
+        done = upkeep.rebuild(merging, merging.pipeline.config.spark.session, key, when)
     if as_json(context):
         counts = {name: getattr(done, name) for name in ("ranges", "objects", "rows", "bytes_in", "bytes_out")}
         generation = done.partition.generation

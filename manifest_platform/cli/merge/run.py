@@ -10,7 +10,6 @@ from typing import Annotated, Any
 
 import typer
 
-from manifest_platform import spark
 from manifest_platform.cli.app import Recording, WrongUse, as_json, examples
 from manifest_platform.cli.exits import Exit
 from manifest_platform.cli.merge.group import date_of, merge, open_merging
@@ -58,9 +57,9 @@ def run(
     with open_merging(context, ahead=ahead) as merging, ending_well("the next merge run repeats unfinished merges"):
         if ahead:
             warn(f"warning: --clock sets the time of this run, and of everything that it records, to {moment(now + ahead)}")
-        as_typed, conf = typed(context, merging.pipeline.name), merging.pipeline.config.spark.conf
+        as_typed, spark = typed(context, merging.pipeline.name), merging.pipeline.config.spark
         budget = MergeBudget(max_partitions, max_seconds)
-        with closing(merge_wanted(merging, lambda: spark.session(conf), budget, wanted)) as events:
+        with closing(merge_wanted(merging, spark.session, budget, wanted)) as events:
             for event in events:
                 if isinstance(event, MergeReport):
                     report = event

@@ -1,0 +1,62 @@
+"""The wait for the workers of a cluster: bounded, asked once a session, and an error that says what to do."""
+
+from __future__ import annotations
+
+import threading
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from manifest_platform.spark import SparkUnavailable, workers
+
+
+class Cluster:
+    """In place of a session on a cluster. Without workers, a job waits until it is canceled, as on a real cluster."""
+
+    def __init__(self, id_: str, has_workers: bool) -> None:
+        self.jobs, self._canceled = 0, threading.Event()
+        if has_workers:
+            self._canceled.set()
+        self.has_workers = has_workers
+        self.conf = {"spark.executor.memory": "64g"}
+        tags = {"addJobTag": lambda _tag: None, "removeJobTag": lambda _tag: None}
+        self.sparkContext = SimpleNamespace(applicationId=id_, cancelJobsWithTag=lambda _tag: self._canceled.set(), **tags)
+
+    def range(self, *_: int) -> Cluster:
+        return self
+
+    def collect(self) -> list[int]:
+        self.jobs += 1
+        self._canceled.wait()
+        if not self.has_workers:
+            self._canceled.clear()
+            raise RuntimeError("job canceled\n\tat java")
+        return [0]
+
+
+def test_workers_are_asked_for_once_a_session(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(workers, "_seen", set())
+    first, second = Cluster("first", True), Cluster("second", True)
+    for session in (first, first, second):
+        asked: Any = session
+        workers.await_workers(asked, 60, "a.conf")
+    assert (first.jobs, second.jobs) == (1, 1)
+
+
+def test_without_workers_the_wait_ends_and_says_what_the_session_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(workers, "_seen", set())
+    session: Any = Cluster("alone", False)
+    for jobs in (1, 2):
+        with pytest.raises(
+            SparkUnavailable, match=r"no worker has run a task within 0 s.*a\.conf.*spark\.executor\.memory 64g"
+        ):
+            workers.await_workers(session, 0.01, "a.conf")
+        assert session.jobs == jobs, "asked again by the next drain"
+
+
+def test_a_session_that_is_lost_meanwhile_gives_the_reason_without_a_java_stack_trace(monkeypatch: pytest.MonkeyPatch) -> None:
+    session: Any = Cluster("lost", False)
+    session.sparkContext.cancelJobsWithTag("at once")
+    with pytest.raises(SparkUnavailable, match=r"runs no task: job canceled; see Spark's log"):
+        workers.await_workers(session, 60, "a.conf")
