@@ -87,7 +87,11 @@ def _s3() -> FileSystem:
     from pyarrow.fs import S3FileSystem
 
     endpoint = os.environ.get("AWS_ENDPOINT_URL_S3") or os.environ.get("AWS_ENDPOINT_URL")
-    return S3FileSystem(endpoint_override=endpoint) if endpoint else S3FileSystem()
+    try:
+        # An object of up to 10 MiB is then one request. Otherwise it is an upload in parts, of at least three.
+        return S3FileSystem(endpoint_override=endpoint, allow_delayed_open=True)
+    except TypeError:  # an older pyarrow lacks the option
+        return S3FileSystem(endpoint_override=endpoint)
 
 
 def read_bytes(uri: str, most: int | None = None) -> bytes:

@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from manifest_platform.storage import ObjectFolder, as_uri, local_path
+from manifest_platform.storage import ObjectFolder, as_uri, is_refusal, local_path, write_bytes
+from manifest_platform_tests.servers.s3 import S3Server, requests_of
 
 
 @pytest.fixture(params=["local", "s3"])
@@ -52,3 +53,17 @@ def test_a_write_that_breaks_off_leaves_what_was_there(tmp_path: Path, monkeypat
         folder.put("name", b"longer than before")
     assert folder.get(uri) == b"whole"
     assert [file.name for file in tmp_path.iterdir()] == ["name"]
+
+
+def test_a_small_object_is_written_with_one_request(
+    s3_bucket: str, s3_server: S3Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with requests_of(s3_server, monkeypatch) as requests:
+        write_bytes(f"{s3_bucket}/some/prefix/name", b"content")
+    assert [request.partition(" ")[0] for request in requests] == ["PUT"]
+
+
+def test_a_refused_write_is_told_when_the_object_is_complete(s3_bucket: str) -> None:
+    with pytest.raises(OSError) as refused:
+        write_bytes(f"{s3_bucket}-there-is-none/name", b"content")
+    assert is_refusal(refused.value)

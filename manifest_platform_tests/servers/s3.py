@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import socket
 import subprocess
 import sys
 import uuid
@@ -16,10 +17,12 @@ from collections.abc import Generator, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from urllib.parse import urlsplit
 
 import pytest
 
 from manifest_platform.demo.server import ServerFailed, free_port, kept, running
+from manifest_platform_tests.servers.proxy import proxied
 from manifest_platform_tests.servers.shared import shared
 
 VERSION = "v1.8.0"
@@ -114,6 +117,30 @@ def s3_environment(s3_server: S3Server, monkeypatch: pytest.MonkeyPatch) -> Iter
     storage._s3.cache_clear()
     yield s3_server
     storage._s3.cache_clear()
+
+
+@contextmanager
+def requests_of(server: S3Server, monkeypatch: pytest.MonkeyPatch) -> Generator[list[str]]:
+    """The requests that Arrow makes in the block: method and path of each."""
+    from manifest_platform import storage
+
+    requests: list[str] = []
+
+    def noted(_number: int, request: bytes) -> None:
+        start, found, _ = request.partition(b"\r\n")[0].partition(b" HTTP/")
+        if found:  # otherwise it is the body of a request
+            requests.append(start.decode())
+
+    address = urlsplit(server.endpoint)
+    with proxied(lambda: socket.create_connection((address.hostname, address.port)), is_http=True) as proxy:
+        proxy.choose(noted)
+        monkeypatch.setenv("AWS_ENDPOINT_URL", f"http://127.0.0.1:{proxy.port}")
+        storage._s3.cache_clear()
+        try:
+            yield requests
+        finally:
+            monkeypatch.setenv("AWS_ENDPOINT_URL", server.endpoint)
+            storage._s3.cache_clear()
 
 
 @pytest.fixture
