@@ -1,31 +1,31 @@
 """The landing root compared with the manifest: directories that were never loaded, that were deleted, or are incomplete.
 
-It costs one request for each thousand names in the root, and one for each directory that the manifest does not know. Nothing is
-written.
+It costs one request for each thousand names of the period, and one for each directory that the manifest does not know. Nothing
+is written.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 
 from manifest_platform import outward
-from manifest_platform.manifest import Item, Standing, StepState
+from manifest_platform.manifest import Application, Item, Standing, StepState
 from manifest_platform.manifest.dataset import judge, position_name
 from manifest_platform.manifest.records import parse_time
-from manifest_platform.pipeline import Pipeline
-from manifest_platform.sources.directories import DirectoryName, Look, Settle, complete_directories
+from manifest_platform.operations.landing import completing
+from manifest_platform.pipeline import SHRED, Pipeline
+from manifest_platform.remedies import Action, Remedy
+from manifest_platform.sources.directories import DirectoryName, LandedDirectory, Look, Settle, complete_directories
 from manifest_platform.sources.errors import LandingDamaged
 
 NAMED = 3
 """The number of directories of each kind that the summary names."""
 READ = 100
 """The maximum number of unknown directories of a feed that are read, to tell incomplete ones from others."""
-RECENT = timedelta(hours=1)
-"""A directory whose time ended within this time may still be on its way."""
 
-_PAGE = 1000
+_PAGE = 10_000  # S3 gives at most a thousand of them with an answer
 _SETTLED = frozenset((Standing.DONE, Standing.SKIPPED, Standing.CUT_OFF, Standing.SUPERSEDED))
 
 
@@ -33,22 +33,27 @@ _SETTLED = frozenset((Standing.DONE, Standing.SKIPPED, Standing.CUT_OFF, Standin
 class Folders:
     """The directories of a period that need a look, by name.
 
-    `not_loaded`: landed and never loaded. `deleted`: loaded, and gone from the landing root since. `incomplete`: landed partly.
-    `since`: the beginning of the period; None: everything. `directories`: the names in the root. `requests`: those to it.
+    `not_loaded`: landed and never loaded. `lost`: registered, and gone from the landing root before they were shredded.
+    `deleted`: loaded, and gone since. `incomplete`: landed partly. `since`: the beginning of the period; None: everything.
+    `directories`: the names of the period in the root. `requests`: those to it. `completing`: the condition under which an
+    incomplete directory is complete. `remedies`: the actions that help, the most urgent first.
     """
 
     dataset: str
     root: str
     since: datetime | None
     not_loaded: tuple[str, ...] = ()
+    lost: tuple[str, ...] = ()
     deleted: tuple[str, ...] = ()
     incomplete: tuple[str, ...] = ()
     directories: int = 0
     requests: int = 0
+    completing: str = ""
+    remedies: tuple[Remedy, ...] = ()
 
     def __bool__(self) -> bool:
         """True if anything needs a look."""
-        return bool(self.not_loaded or self.deleted or self.incomplete)
+        return any(names for _, names in self.kinds)
 
     def __add__(self, other: Folders) -> Folders:
         return Folders(
@@ -56,33 +61,50 @@ class Folders:
             self.root,
             min(self.since, other.since) if self.since and other.since else None,
             self.not_loaded + other.not_loaded,
+            self.lost + other.lost,
             self.deleted + other.deleted,
             self.incomplete + other.incomplete,
             self.directories + other.directories,
             self.requests + other.requests,
+            self.completing,
+            tuple(dict.fromkeys((*self.remedies, *other.remedies))),
         )
 
     @property
-    def summary(self) -> str:
-        """The sentence about everything that was found."""
-        kinds = (
+    def kinds(self) -> tuple[tuple[str, tuple[str, ...]], ...]:
+        """The findings, each with what is wrong, the most urgent first."""
+        return (
+            ("deleted from the landing root before they were shredded", self.lost),
             ("landed and never loaded", self.not_loaded),
             ("loaded and then deleted from the landing root", self.deleted),
             ("incomplete", self.incomplete),
         )
-        said = [f"{len(names):,} {kind}: {_some(names)}" for kind, names in kinds if names]
-        return "; ".join(said) or f"everything in {self.root} is loaded, and everything loaded is there"
+
+    @property
+    def summary(self) -> str:
+        """The sentence about everything that was found, with what to do about it."""
+        said = [f"{len(names):,} {kind}: {_some(names)}{self._advice(names)}" for kind, names in self.kinds if names]
+        return "; ".join(said) or f"nothing in {self.root} has waited too long, and everything loaded is there"
+
+    def _advice(self, names: tuple[str, ...]) -> str:
+        if names is self.lost:
+            return " (put them back, or skip them)"
+        if names is self.deleted:
+            return " (their rows stay loaded; put them back to shred or reload them again)"
+        return f" ({self.completing})" if names is self.incomplete else ""
 
 
-def compare(pipeline: Pipeline, days: float | None = None) -> Folders:
+def compare(pipeline: Pipeline, days: float | None = None, age: float | None = None) -> Folders:
     """Compares the landing root with the manifest.
 
-    `days`: the length of the period before the newest loaded directory; by default `landing.look_back_days`. Directories whose
-    time ended less than an hour ago are left out. Raises LandingError.
+    `days`: the length of the period before the newest loaded directory; by default `landing.look_back_days`. `age`: seconds
+    that a directory may take to be loaded after its time has ended and after it has landed; by default `load.max_lag_seconds`.
+    Younger directories are left out. Raises LandingError.
     """
     state = pipeline.manifest.state(pipeline.load)
     period = timedelta(days=pipeline.dataset.landing.look_back_days if days is None else days)
-    found = [_compare_feed(pipeline, feed, state, period) for feed in pipeline.feeds]
+    patience = timedelta(seconds=pipeline.dataset.load.max_lag_seconds if age is None else age)
+    found = [_compare_feed(pipeline, feed, state, period, patience) for feed in pipeline.feeds]
     return sum(found[1:], found[0]) if found else Folders(pipeline.name, pipeline.source.root, None)
 
 
@@ -95,31 +117,46 @@ class _Items:
     loaded: list[Item] = field(default_factory=list)
 
 
-def _compare_feed(pipeline: Pipeline, feed: str, state: StepState, period: timedelta) -> Folders:
+def _compare_feed(pipeline: Pipeline, feed: str, state: StepState, period: timedelta, patience: timedelta) -> Folders:
     now = pipeline.clock()
     newest = pipeline.source.time(position_name(feed, state.feed(feed).watermark))
     since = min(newest, now) - period if newest else None
     # The items come first: an item that is loaded meanwhile has landed before, so that its name is listed.
-    items = _items(pipeline, feed, state, since, now - RECENT)
-    names, requests = _names(pipeline, feed)
+    items = _items(pipeline, feed, state, since)
+    names, requests = _names(pipeline, feed, since)
     there = {name.sort for name in names}
-    of_period = [name for name in names if _is_within(pipeline, name.name, since, now - RECENT)]
-    unknown = [name for name in of_period if name.sort not in items.sorts]
-    incomplete = _incomplete(pipeline, feed, unknown[:READ])
-    never = [one.key.name for one in items.open] + [name.name for name in unknown if name.name not in incomplete]
+    unknown = [name for name in names if name.sort not in items.sorts and _is_over(pipeline, name.name, now - patience)]
+    incomplete, recent = _read(pipeline, feed, unknown[:READ], patience)
+    on_demand = feed in pipeline.source.on_demand
+    lost = [one for one in items.open if not (_is_there(one, there) or one.processed_by(Application(SHRED)))]
+    waiting = [one for one in items.open if one not in lost and _has_waited(pipeline, one, now - patience)]
+    strangers = [name.name for name in unknown if name.name not in incomplete | recent]
     return Folders(
         pipeline.name,
         pipeline.source.root,
         since,
-        () if feed in pipeline.source.on_demand else tuple(sorted(never)),
+        () if on_demand else tuple(sorted([*(one.key.name for one in waiting), *strangers])),
+        () if on_demand else tuple(sorted(one.key.name for one in lost)),
         tuple(sorted(one.key.name for one in items.loaded if not _is_there(one, there))),
         tuple(sorted(incomplete)),
         len(names),
         requests + min(len(unknown), READ),
+        completing(pipeline),
+        () if on_demand else tuple(_remedies(lost, waiting, strangers)),
     )
 
 
-def _items(pipeline: Pipeline, feed: str, state: StepState, since: datetime | None, upto: datetime) -> _Items:
+def _remedies(lost: Sequence[Item], waiting: Sequence[Item], strangers: Sequence[str]) -> Iterator[Remedy]:
+    """Yields the actions that help: skip or explain the earliest item, and look for directories that are not registered."""
+    if lost:
+        yield Remedy(Action.SKIP, item=min(one.key for one in lost).name)
+    if waiting:
+        yield Remedy(Action.EXPLAIN, item=min(one.key for one in waiting).name)
+    if strangers:
+        yield Remedy(Action.DISCOVER_ALL)
+
+
+def _items(pipeline: Pipeline, feed: str, state: StepState, since: datetime | None) -> _Items:
     """Reads the items of the period, newest first, so that no earlier items are read."""
     step = replace(pipeline.manifest.step(feed, pipeline.load.key), gap="none")
     found = _Items()
@@ -128,7 +165,7 @@ def _items(pipeline: Pipeline, feed: str, state: StepState, since: datetime | No
         if since and time and time < since:
             break
         found.sorts.add(item.key.sort)
-        if item.replays or not pipeline.source.holds(item.place) or not _is_within(pipeline, item.key.name, since, upto):
+        if time is None or item.replays or not pipeline.source.holds(item.place):
             continue  # made from other items, or landed elsewhere
         standing = judge(item, step, state.seen_by(step, feed)).standing
         if standing is Standing.DONE:
@@ -138,12 +175,12 @@ def _items(pipeline: Pipeline, feed: str, state: StepState, since: datetime | No
     return found
 
 
-def _names(pipeline: Pipeline, feed: str) -> tuple[list[DirectoryName], int]:
-    """Returns all names in the root, and the number of requests."""
+def _names(pipeline: Pipeline, feed: str, since: datetime | None) -> tuple[list[DirectoryName], int]:
+    """Returns the names of the period in the root, and the number of requests."""
     names: list[DirectoryName] = []
     requests, beyond = 0, ""
     while True:
-        part = pipeline.source.names(feed, beyond, _PAGE)
+        part = pipeline.source.names(feed, beyond, _PAGE, since)
         names += part.names
         requests += part.requests
         if part.upto is None:
@@ -151,9 +188,14 @@ def _names(pipeline: Pipeline, feed: str) -> tuple[list[DirectoryName], int]:
         beyond = part.upto
 
 
-def _is_within(pipeline: Pipeline, name: str, since: datetime | None, upto: datetime) -> bool:
-    time, end = pipeline.source.time(name), pipeline.source.covers_upto(name)
-    return time is not None and (since is None or time >= since) and (end or time) <= upto
+def _is_over(pipeline: Pipeline, name: str, upto: datetime) -> bool:
+    end = pipeline.source.covers_upto(name) or pipeline.source.time(name)
+    return end is not None and end <= upto
+
+
+def _has_waited(pipeline: Pipeline, item: Item, upto: datetime) -> bool:
+    """True if an item's time was over by then, and the item registered."""
+    return _is_over(pipeline, item.key.name, upto) and item.records[0].timestamp <= upto
 
 
 def _is_there(item: Item, sorts: set[str]) -> bool:
@@ -162,21 +204,27 @@ def _is_there(item: Item, sorts: set[str]) -> bool:
     return item.key.sort in sorts or (later and any(item.key.sort.startswith(sort) for sort in sorts))
 
 
-def _incomplete(pipeline: Pipeline, feed: str, unknown: Sequence[DirectoryName]) -> set[str]:
-    """Returns the names of unknown directories that are not complete."""
-    source = pipeline.source
+def _read(pipeline: Pipeline, feed: str, unknown: Sequence[DirectoryName], patience: timedelta) -> tuple[set[str], set[str]]:
+    """Reads unknown directories. Returns the names of those that are not complete, and of those that changed lately."""
+    source, now = pipeline.source, pipeline.clock()
     noted = pipeline.manifest.looks(feed, all_known=False) if unknown and isinstance(source.completeness, Settle) else {}
     looks = {name: Look(row.data["checksum"], parse_time(row.data["first_seen"])) for name, row in noted.items()}
     incomplete: set[str] = set()
+    recent: set[str] = set()
     for name in unknown:
-        try:
-            seen = source.read(feed, name)
-        except LandingDamaged:
-            seen = None
-        complete = complete_directories([seen], source.completeness, looks, pipeline.clock())[0] if seen else []
-        if not complete:
+        seen = _seen(pipeline, feed, name)
+        if seen and seen.changed and seen.changed > now - patience:
+            recent.add(name.name)
+        elif not (seen and complete_directories([seen], source.completeness, looks, now)[0]):
             incomplete.add(name.name)
-    return incomplete
+    return incomplete, recent
+
+
+def _seen(pipeline: Pipeline, feed: str, name: DirectoryName) -> LandedDirectory | None:
+    try:
+        return pipeline.source.read(feed, name)
+    except LandingDamaged:
+        return None
 
 
 def _some(names: Sequence[str]) -> str:

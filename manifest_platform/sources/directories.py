@@ -219,7 +219,7 @@ def list_names(
     Raises as `find`.
     """
     if storage.is_local(root_uri):
-        names, requests, upto, now = _names_local(root_uri, beyond, most, below or root_uri)
+        names, requests, upto, now = _names_local(root_uri, start, beyond, most, below or root_uri)
     else:
         names, requests, upto, now = _names_s3(root_uri, start, beyond, most)
     seen = [name for name in names if name >= start and not name.startswith(layout.hidden) and not name.endswith(GHOST)]
@@ -236,10 +236,10 @@ def folder_key(name: str) -> str:
     return f"{name}/"
 
 
-def _names_local(root_uri: str, beyond: str, most: int | None, below: str) -> _Names:
+def _names_local(root_uri: str, start: str, beyond: str, most: int | None, below: str) -> _Names:
     root = str(storage.local_path(root_uri))
     with local_root(root):
-        found = landed_files.entries(root, str(storage.local_path(below)))
+        found = [(name, status) for name, status in landed_files.entries(root, str(storage.local_path(below))) if name >= start]
     names = [name for name, status in found if stat.S_ISDIR(status.st_mode) or stat.S_ISLNK(status.st_mode)]
     now = local_time(root)
     if most is None:

@@ -258,8 +258,11 @@ class Source(ABC):
         """
 
     @abstractmethod
-    def names(self, feed: str, beyond: str, most: int) -> FoundNames:
-        """Returns the names of at most `most` directories of a feed, whatever their time. Raises LandingError."""
+    def names(self, feed: str, beyond: str, most: int, after: datetime | None = None) -> FoundNames:
+        """Returns the names of at most `most` directories of a feed from a logical time on. Raises LandingError.
+
+        `beyond`: the `upto` of the previous part. `after`: None means all directories, whatever their time.
+        """
 
     def part(self, feed: str, beyond: str, most: int) -> FoundWindows | None:
         """Returns the same directories as `names`, with their files, if listing names lists the files anyway; else None.

@@ -19,7 +19,7 @@ from abc import abstractmethod
 from collections.abc import Iterator, Sequence
 from contextlib import closing
 from dataclasses import replace
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -213,6 +213,14 @@ class SourceContract:
             assert isinstance(found, list)
             [feed] = [one for one in preview(found[0]).feeds if one.sequence.count]
             assert (feed.sequence.count, feed.sequence.first) == (1, name)
+
+    def test_names_begin_at_a_time(self, source: Source) -> None:
+        self.land(source, 0)
+        self.land(source, 1)
+        first, second = source.names(source.main, "", 10).names
+        assert source.names(source.main, "", 10, first.time).names == [first, second]
+        assert source.names(source.main, "", 10, second.time).names == [second]
+        assert source.names(source.main, "", 10, second.time + timedelta(days=1)).names == []
 
     def test_a_sample_accounts_for_every_line_and_names_the_tables(self, source: Source) -> None:
         self.land(source, 0)

@@ -45,11 +45,17 @@ def test_status_reports_unregistered_directories_with_the_reason(strays: Shop, r
 
 
 def test_landing_check_answers_once_and_fails_if_anything_needs_a_look(strays: Shop, run, ask) -> None:
-    code, out, _ = run("landing", "check")
+    code, out, _ = run("landing", "check", "--age", "0")
     assert code == 1
-    assert " ".join(out.split()) == f"2 landed and never loaded: {RUNS[0]}, {RUNS[1]}; 1 incomplete: {RUNS[2]}"
-    code, found = ask("landing", "check", "--since", "7")
+    told = " ".join(out.split())
+    assert told.startswith(
+        f"2 landed and never loaded: {RUNS[0]}, {RUNS[1]}; 1 incomplete: {RUNS[2]} (complete once it contains"
+    )
+    assert told.endswith("manifest-platform discover --all")
+    code, found = ask("landing", "check", "--since", "7", "--age", "0")
     assert (code, found["not_loaded"], found["deleted"], found["incomplete"]) == (1, RUNS[:2], [], [RUNS[2]])
+    assert (found["commands"], found["lost"]) == (["manifest-platform discover --all"], [])
+    assert ask("landing", "check")[1]["summary"].endswith(" has waited too long, and everything loaded is there")
     for name in RUNS:
         shutil.rmtree(strays.landing / name)
     assert run("landing", "check")[0] == 0

@@ -15,9 +15,7 @@ from manifest_platform.remedies import Action, Remedy
 from manifest_platform_tests.pipeline.shop import Shop, run_name
 
 ONLY_AT_A_TERMINAL = {
-    Action.SKIP,
     Action.DISCOVER,
-    Action.DISCOVER_ALL,
     Action.RUN_PROGRAM,
     Action.CLEAN,
     Action.IMPORT,

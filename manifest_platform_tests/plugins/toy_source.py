@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
@@ -106,8 +107,9 @@ class Notes(Source):
     def look(self, feed: str, after: datetime | None, known: Known) -> Found:
         return find(self.root, LAYOUT, f"day={after:%Y-%m-%d}" if after else "", self.completeness)
 
-    def names(self, feed: str, beyond: str, most: int) -> FoundNames:
-        return list_names(self.root, LAYOUT, "", beyond=beyond, most=most)
+    def names(self, feed: str, beyond: str, most: int, after: datetime | None = None) -> FoundNames:
+        found = list_names(self.root, LAYOUT, f"day={after:%Y-%m-%d}" if after else "", beyond=beyond, most=most)
+        return replace(found, names=[one for one in found.names if after is None or one.time >= after])
 
     def read(self, feed: str, name: DirectoryName) -> LandedDirectory:
         return read(f"{self.root}/{name.name}", name, LAYOUT, self.completeness)

@@ -25,18 +25,22 @@ class Outlook(TypedDict):
 class LandingChecked(TypedDict):
     """The directories of a period that need a look, by name. `since`: its beginning; null: everything.
 
-    `not_loaded`: landed and never loaded. `deleted`: loaded, and gone from the landing root since. `incomplete`: landed partly.
-    `directories`: the names in the root. `requests`: those to the storage.
+    `not_loaded`: landed and never loaded. `lost`: registered, and gone from the landing root before they were shredded.
+    `deleted`: loaded, and gone since. `incomplete`: landed partly. `directories`: the names of the period in the root.
+    `requests`: those to the storage. `summary`: all of it in a sentence. `commands`: those that help.
     """
 
     dataset: str
     root: str
     since: Time | None
     not_loaded: list[str]
+    lost: list[str]
     deleted: list[str]
     incomplete: list[str]
     directories: int
     requests: int
+    summary: str
+    commands: list[str]
 
 
 class BadItem(TypedDict):

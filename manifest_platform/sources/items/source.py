@@ -87,7 +87,7 @@ class RegisteredItems(Source):
         """Returns nothing: nothing lands."""
         return Found([], [], 0)
 
-    def names(self, feed: str, beyond: str, most: int) -> FoundNames:
+    def names(self, feed: str, beyond: str, most: int, after: datetime | None = None) -> FoundNames:
         """Returns nothing: nothing lands."""
         return FoundNames([], [], 0)
 

@@ -95,9 +95,13 @@ def list_runs(root: str | Path, after: datetime | None = None, completeness: Mar
     """
     if after is not None and after.tzinfo is None:
         raise ValueError(f"after={after!r} has no time zone; give a time in UTC")
-    start = "" if after is None else f"run={re.sub('[T:]', '-', after.astimezone(UTC).isoformat()[:16])}"
-    found = find(storage.as_uri(root), _LAYOUT, start, completeness)
+    found = find(storage.as_uri(root), _LAYOUT, _first_name(after), completeness)
     return replace(found, directories=[run for run in found.directories if after is None or run.time >= after])
+
+
+def _first_name(after: datetime | None) -> str:
+    """Returns the name that a run of this minute would have; no run of it or later sorts before."""
+    return "" if after is None else f"run={re.sub('[T:]', '-', after.astimezone(UTC).isoformat()[:16])}"
 
 
 def read_run(uri: str, completeness: Marker | Settle = SUCCESS) -> LandedDirectory:
@@ -256,12 +260,15 @@ class SnowplowEnriched(Source):
             return replace(found, directories=[one for one in found.directories if after is None or one.time >= after])
         return list_runs(self.root, after, self.completeness)
 
-    def names(self, feed: str, beyond: str, most: int) -> FoundNames:
+    def names(self, feed: str, beyond: str, most: int, after: datetime | None = None) -> FoundNames:
         """Returns the names of a part of the runs or windows of the landing root."""
-        if found := self.part(feed, beyond, most):
-            names = [DirectoryName(one.name, one.sort, one.time) for one in found.directories]
-            return FoundNames(names, found.unparseable, found.requests, found.upto, found.now, found.unreadable)
-        return list_names(self.root, _LAYOUT, "", beyond=beyond, most=most)
+        if self.template:
+            part = list_windows(self.root, self.template, after, beyond, most)
+            names = [DirectoryName(one.name, one.sort, one.time) for one in part.directories]
+            found = FoundNames(names, part.unparseable, part.requests, part.upto, part.now, part.unreadable)
+        else:
+            found = list_names(self.root, _LAYOUT, _first_name(after), beyond=beyond, most=most)
+        return replace(found, names=[one for one in found.names if after is None or one.time >= after])
 
     def part(self, feed: str, beyond: str, most: int) -> FoundWindows | None:
         """Lists a part of the windows with their files; None for runs, whose names are listed without files."""

@@ -175,11 +175,11 @@ class VeevaDirectData(Source):
         requests = listed.requests + len(fresh)
         return Found(landed, listed.unparseable, requests, len(present), listed.now, tuple(unreadable))
 
-    def names(self, feed: str, beyond: str, most: int) -> FoundNames:
+    def names(self, feed: str, beyond: str, most: int, after: datetime | None = None) -> FoundNames:
         """Returns the names of a part of the windows in the feed's folder."""
         if is_missing(self.root):
             return FoundNames([], [], 0)
-        return list_window_names(self.root, self.vault_id, _feed(feed), beyond=beyond, most=most)
+        return list_window_names(self.root, self.vault_id, _feed(feed), after, beyond=beyond, most=most)
 
     def read(self, feed: str, name: DirectoryName) -> LandedDirectory | None:
         """Reads a window that others landed; None if it has neither a file nor the marker, as while it is being captured."""

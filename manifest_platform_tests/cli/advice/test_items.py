@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from uuid import uuid4
@@ -98,6 +99,21 @@ def test_objects_of_a_run_that_nobody_knows_are_known_once_it_is_discovered(shop
     assert "the manifest has no such item" in " ".join(terminal.run("doctor", code=1).split())
     assert older in terminal.follow(Action.DISCOVER_ALL)
     assert "the manifest has no such item" not in " ".join(terminal.run("doctor", code=1).split())
+
+
+@pytest.mark.walks(Action.EXPLAIN, Action.SKIP, Action.DISCOVER_ALL)
+def test_directories_that_nobody_loaded_are_explained_passed_over_and_registered(shop: Shop, terminal: Terminal) -> None:
+    older = "run=2024-05-14-11-00-00"
+    shop.land(older)
+    shutil.rmtree(shop.landing / RUNS[2])
+    check = "landing", "check", "--age", "0"
+    terminal.run(*check, code=1)
+    assert "load may take it now" in " ".join(terminal.follow(Action.EXPLAIN).split())
+    terminal.run(*check, code=1)
+    terminal.follow(Action.SKIP, TEXT="nobody misses it")
+    assert "deleted" not in terminal.run(*check, code=1)
+    assert older in terminal.follow(Action.DISCOVER_ALL)
+    assert "discover" not in terminal.run(*check, code=1)
 
 
 def _old_object(shop: Shop, run: str) -> Path:
