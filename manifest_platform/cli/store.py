@@ -25,14 +25,21 @@ store = group("store", "Creates, checks or upgrades the manifest's store.")
 
 @store.command(cls=Command)
 def create(context: typer.Context) -> int:
-    """Creates the missing tables of manifest.store, and checks all of them. Idempotent."""
-    return _told(context, create_store(configuration(context).manifest.store))
+    """Creates the missing tables of manifest.store, and checks all of them. Idempotent.
+
+    So with the store of what was loaded, if a dataset needs it.
+    """
+    settings = configuration(context)
+    memory = create_store(settings.memory, memory=True) if settings.memory else None
+    return _told(context, create_store(settings.manifest.store), memory)
 
 
 @store.command(cls=Command)
 def check(context: typer.Context) -> int:
     """Checks the settings of the store, and prints how to correct them. Exit code 1 if a setting is wrong."""
-    return _told(context, check_store(configuration(context).manifest.store))
+    settings = configuration(context)
+    memory = check_store(settings.memory, memory=True) if settings.memory else None
+    return _told(context, check_store(settings.manifest.store), memory)
 
 
 @store.command(cls=Command)
@@ -76,16 +83,22 @@ def _meant(context: typer.Context) -> list[str]:
     return [settings.dataset(chosen)] if chosen else list(settings.datasets)
 
 
-def _told(context: typer.Context, setup: Setup) -> int:
+def _told(context: typer.Context, setup: Setup, memory: Setup | None) -> int:
     as_typed = typed(context)
-    differences = [_told_how(one, as_typed) for one in setup.differences]
+    setups = [_as_typed(one, as_typed) for one in (setup, memory) if one]
     if as_json(context):
-        print_json({**dataclasses.asdict(setup), "differences": differences})
+        manifest, *others = [dataclasses.asdict(one) for one in setups]
+        print_json({**manifest, "memory": others[0] if others else None})
     else:
-        say(f"{setup.name}: {'created' if setup.made else 'exists'}, {_judgement(setup)}")
-        for difference in differences:
-            warn(f"  {difference}")
-    return Exit.FAILED if setup.differences else Exit.DONE
+        for one in setups:
+            say(f"{one.name}: {'created' if one.made else 'exists'}, {_judgement(one)}")
+            for difference in one.differences:
+                warn(f"  {difference}")
+    return Exit.FAILED if any(one.differences for one in setups) else Exit.DONE
+
+
+def _as_typed(setup: Setup, as_typed: Typed) -> Setup:
+    return dataclasses.replace(setup, differences=[_told_how(one, as_typed) for one in setup.differences])
 
 
 def _told_how(difference: Difference, as_typed: Typed) -> Difference:

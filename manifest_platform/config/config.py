@@ -22,7 +22,15 @@ from manifest_platform.config.targets import AnyTarget, key_of, same_places
 from manifest_platform.deployments import PATTERN, PRODUCTION, folder_beside
 from manifest_platform.manifest import Store
 from manifest_platform.manifest.records import FIRST_TARGET
-from manifest_platform.manifest.stores import DEFAULT_URL, URL_FORMS, checked_url, local_file, of_deployment, open_store
+from manifest_platform.manifest.stores import (
+    DEFAULT_URL,
+    URL_FORMS,
+    checked_url,
+    local_file,
+    memory_of,
+    of_deployment,
+    open_store,
+)
 from manifest_platform.settings import LocalFolder, Settings, StorageLocation, local_path
 from manifest_platform.sources.settings import AnyDataset
 from manifest_platform.warehouse.engines.engine import CONTROL_SCHEMA, AnyEngine, EngineSettings
@@ -307,6 +315,21 @@ class Config(Settings):
                     " load.schema_name: a schema that no other dataset has"
                 )
             owners[schema] = name
+        return self
+
+    @property
+    def memory(self) -> str | None:
+        """The URL of the store that remembers what was loaded; None if no dataset needs one."""
+        return memory_of(self.manifest.store) if any(one.remembers for one in self.datasets.values()) else None
+
+    @model_validator(mode="after")
+    def _have_a_memory(self) -> Config:
+        """Refuses a dataset that needs a store beside the manifest's if stores of its kind have none."""
+        try:
+            _ = self.memory
+        except ValueError as error:
+            name = next(name for name, one in self.datasets.items() if one.remembers)
+            raise ValueError(f"datasets.{name}.load needs a store beside manifest.store: {error}") from error
         return self
 
     @model_validator(mode="after")

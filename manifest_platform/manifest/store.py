@@ -49,12 +49,15 @@ class Put:
 
     `lasting` promises that nobody ever deletes the row, so that a version never occurs twice. If a lasting Put is the only
     write, a store may use a cheaper call than a transaction, and recognize a repeat by the row itself.
+
+    `expires`: seconds since 1970 after which nobody needs the row, so that a store may remove it by itself, if it can.
     """
 
     sort: str
     data: dict[str, Any]
     expected: int
     lasting: bool = False
+    expires: int | None = None
 
 
 @dataclass(frozen=True)

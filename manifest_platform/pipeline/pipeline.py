@@ -36,7 +36,7 @@ from manifest_platform.manifest import (
 from manifest_platform.manifest.item import InvalidKey, check_key_text
 from manifest_platform.manifest.payloads import register_folder
 from manifest_platform.manifest.records import FIRST_TARGET, run_id_of
-from manifest_platform.manifest.stores import of_deployment, open_store
+from manifest_platform.manifest.stores import memory_of, open_store
 from manifest_platform.manifest.takeover import Places, TakenOver
 from manifest_platform.pipeline.events import ItemFailed
 from manifest_platform.record_files import read_archived
@@ -182,7 +182,7 @@ class Pipeline:
         from manifest_platform.warehouse.seen import Seen
 
         def opened() -> Store:
-            store = open_store(of_deployment(self.config.manifest.store, "seen"))
+            store = open_store(memory_of(self.config.manifest.store))
             self._stack.callback(store.close)
             return store
 

@@ -260,6 +260,11 @@ class DatasetBasics(Settings):
         del deployment
         return self
 
+    @property
+    def remembers(self) -> bool:
+        """True if loads need the store beside the manifest's that remembers what was loaded."""
+        return False
+
     def problems(self) -> Iterator[str]:
         """Yields a sentence for each setting that does not fit the others by the source's rules, with what is allowed."""
         yield from ()

@@ -4,8 +4,8 @@ A load first claims the identities of its item, many with a request, and only th
 item, and counts only if the warehouse has applied that item. So a claim of a load that crashed before COMMIT, of an item that
 was skipped, or of a warehouse that was set back, hides no row: the same item claims again, and another item takes over.
 
-A claim expires, and is removed some time after that: each load looks at about twice as many claims as it made itself, from a
-random place on.
+A claim expires, and is removed some time after that: by the store itself if it can, else each load looks at about twice as many
+claims as it made itself, from a random place on.
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ import pyarrow.parquet
 from manifest_platform import storage
 from manifest_platform.listing import Listing
 from manifest_platform.manifest.store import ABSENT, MAX_WRITES, ConditionFailed, Delete, Put, Row, Store, StoreError
+from manifest_platform.manifest.stores.driver import RemovesExpired
 from manifest_platform.warehouse.errors import Unavailable
 from manifest_platform.warehouse.repeats import Applied, Rule
 
@@ -78,7 +79,8 @@ class Seen:
                 taken, claimed = self._claimed(item, partition, pairs, applied)
                 copies += taken
                 made += claimed
-            self._forget(made)
+            if not isinstance(self._store, RemovesExpired):
+                self._forget(made)
             if copies:
                 yield pa.RecordBatch.from_pylist([{"id": id_, "content": content} for id_, content in copies], _COPIES)
 
@@ -140,7 +142,7 @@ class Seen:
 
     def _put(self, key: str, id_: str, item: str, row: Row | None) -> Put:
         until = int((self._clock() + timedelta(days=self._rule.days)).timestamp())
-        return Put(key, {"id": id_, "item": item, "until": until}, row.version if row else ABSENT)
+        return Put(key, {"id": id_, "item": item, "until": until}, row.version if row else ABSENT, expires=until)
 
     def _forget(self, made: int) -> None:
         """Removes expired claims among about twice as many as were made, so that they do not become more and more."""

@@ -405,12 +405,18 @@ class Difference(TypedDict):
     mend: str
 
 
-class Setup(TypedDict):
-    """The settings of the manifest's store. `made`: true if this command created it; `differences`: wrong settings."""
+class StoreSetup(TypedDict):
+    """The settings of a store. `made`: true if this command created it; `differences`: wrong settings."""
 
     name: str
     made: bool
     differences: list[Difference]
+
+
+class Setup(StoreSetup):
+    """The settings of the manifest's store. `memory`: of the store of what was loaded, if a dataset needs it."""
+
+    memory: StoreSetup | None
 
 
 class LoaderRun(TypedDict):

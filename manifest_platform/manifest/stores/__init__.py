@@ -42,17 +42,27 @@ def open_store(url: str, overflow: Objects | None = None) -> Store:
     return _driver(url).open(url, overflow)
 
 
-def create_store(url: str) -> Setup:
-    """Creates what the store of a URL lacks, and checks it. Idempotent. Raises StoreError."""
-    made = _driver(url).create(url)
-    found = check_store(url)
+def create_store(url: str, memory: bool = False) -> Setup:
+    """Creates what the store of a URL lacks, and checks it. Idempotent. Raises StoreError.
+
+    `memory`: True for the store of a memory, `memory_of`, whose rows expire.
+    """
+    driver = _driver(url)
+    made = driver.create_memory(url) if memory else driver.create(url)
+    found = check_store(url, memory)
     return Setup(found.name, made, found.differences)
 
 
-def check_store(url: str) -> Setup:
+def check_store(url: str, memory: bool = False) -> Setup:
     """The differences between the store of a URL and the required setup; changes nothing. Raises StoreError."""
-    name, differences = _driver(url).check(url)
+    driver = _driver(url)
+    name, differences = driver.check_memory(url) if memory else driver.check(url)
     return Setup(name, False, differences)
+
+
+def memory_of(url: str) -> str:
+    """The URL of the store beside a manifest's store that remembers what was loaded. Raises ValueError as `of_deployment`."""
+    return of_deployment(url, "seen")
 
 
 def checked_url(url: str, local_path: Callable[[str], str]) -> str:

@@ -62,6 +62,13 @@ class KeepsOutside(Protocol):
         ...
 
 
+@runtime_checkable
+class RemovesExpired(Protocol):
+    """A store that removes rows by itself some time after they expired."""
+
+    removes_expired: bool
+
+
 class Driver(ABC):
     """Opens, creates and checks the stores of one URL scheme.
 
@@ -98,6 +105,14 @@ class Driver(ABC):
     @abstractmethod
     def check(self, url: str) -> tuple[str, list[Difference]]:
         """The store's name for people, without secrets, and the differences from its required setup. Changes nothing."""
+
+    def create_memory(self, url: str) -> bool:
+        """Creates the store of a memory, whose rows may expire, as `create` does. Raises StoreError."""
+        return self.create(url)
+
+    def check_memory(self, url: str) -> tuple[str, list[Difference]]:
+        """The name of the store of a memory, and the differences from its required setup, as `check` does."""
+        return self.check(url)
 
     def file(self, url: str) -> Path | None:
         """The store's file; None for a store that is not a file."""

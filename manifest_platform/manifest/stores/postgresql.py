@@ -49,3 +49,8 @@ class PostgreSql(Driver):
         from manifest_platform.manifest.stores.sql import check_database
 
         return check_database(url)
+
+    def check_memory(self, url: str) -> tuple[str, list[Difference]]:
+        """The name and the differences, as `check`. Missing tables are no difference: the first load creates them."""
+        name, differences = self.check(url)
+        return name, [one for one in differences if one.found != "missing"]

@@ -49,6 +49,11 @@ class Sqlite(Driver):
 
         return check_database(url)
 
+    def check_memory(self, url: str) -> tuple[str, list[Difference]]:
+        """The name and the differences, as `check`. Missing tables are no difference: the first load creates them."""
+        name, differences = self.check(url)
+        return name, [one for one in differences if one.found != "missing"]
+
     def file(self, url: str) -> Path:
         """The file."""
         return _path(url)

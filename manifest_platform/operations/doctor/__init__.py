@@ -1,7 +1,7 @@
 """The doctor: finds faults of a dataset in its log, its warehouse and its objects, and repairs those that are safe to repair.
 
 `findings` is the vocabulary, and `fold` derives states from the log (pure). `log`, `sink`, `objects`, `output` and `captures`
-examine items; `merged`, `outside` and `spooled` examine other data. `repair` uses the manifest's own operations.
+examine items; `merged`, `memory`, `outside` and `spooled` examine other data. `repair` uses the manifest's own operations.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 from manifest_platform.manifest import Abandoned, Lease, State
 from manifest_platform.operations.bad_rows import NEWEST
-from manifest_platform.operations.doctor import log, merged, outside, repair, sink, spooled
+from manifest_platform.operations.doctor import log, memory, merged, outside, repair, sink, spooled
 from manifest_platform.operations.doctor.captures import CapturesWatcher
 from manifest_platform.operations.doctor.findings import EXAMINE, Diagnosis, Finding, Kind
 from manifest_platform.operations.doctor.log import States, Watcher
@@ -85,7 +85,11 @@ class Doctor:
     def _with_merged(self, diagnosis: Diagnosis) -> Diagnosis:
         if not (self.objects and self.pipeline.feeds):
             return diagnosis
-        found = chain(unmerged(self.pipeline), merged.examine(self.pipeline, datetime.now(UTC), self.grace))
+        found = chain(
+            memory.examine(self.pipeline),
+            unmerged(self.pipeline),
+            merged.examine(self.pipeline, datetime.now(UTC), self.grace),
+        )
         return Diagnosis(diagnosis.items, [*diagnosis.findings, *found, *spooled.examine(), *outside.examine(self.pipeline)])
 
     def _examine(self) -> tuple[Diagnosis, States]:

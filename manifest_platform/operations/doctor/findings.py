@@ -34,6 +34,7 @@ class Kind(StrEnum):
     OUTPUT = "shredded objects lost or damaged"
     SUPERSEDED = "merged objects that nothing needs"
     OUTSIDE = "data outside the store that no row names"
+    MEMORY = "store of what was loaded not as required"
     SHADOW = "tables of a full load that ended"
     CATALOG = "catalog differs from the manifest"
     KEPT = "nothing was removed"

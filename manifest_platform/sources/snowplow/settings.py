@@ -263,3 +263,8 @@ class SnowplowSettings(DatasetSettings):
     landing: SnowplowLandingSettings = Field(description="where runs or windows of time land, and when they are complete")
     shred: SnowplowShredSettings = Field(description="where shredded Parquet goes, and the schemas of entities")
     load: SnowplowLoadSettings = Field(SnowplowLoadSettings(), description="how the dataset is loaded")
+
+    @property
+    def remembers(self) -> bool:
+        """True if loads leave out what a store beside the manifest's remembers."""
+        return self.load.duplicates == "seen"

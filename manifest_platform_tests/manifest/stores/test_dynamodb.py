@@ -663,6 +663,28 @@ def test_a_new_table_has_every_setting(imitation: Any) -> None:
     assert check_table(url) == []
 
 
+def test_rows_of_a_memory_expire_and_rows_of_a_manifest_never_do(dynamodb: DynamoDbLocal) -> None:
+    """The table expires rows by the attribute that a Put writes. DynamoDB Local has the expiry of rows."""
+    memory, url = (dynamodb.store(f"test-{uuid.uuid4().hex[:12]}") for _ in range(2))
+    assert create_table(memory, memory=True) and not create_table(memory, memory=True)
+    assert check_table(memory, memory=True) == []
+    [_, _, expiry] = check_table(memory)
+    assert (expiry.setting, expiry.found) == ("time to live", "by expires")
+    assert create_table(url)
+    [expiry] = check_table(url, memory=True)
+    assert str(expiry).startswith("time to live: off, but should be by expires. To repair it: aws dynamodb update-time-to-live")
+    client = boto3.client("dynamodb", region_name=REGION, endpoint_url=dynamodb.endpoint)
+    table = Address.parse(memory).table
+    described = client.describe_time_to_live(TableName=table)["TimeToLiveDescription"]
+    assert described == {"TimeToLiveStatus": "ENABLED", "AttributeName": "expires"}
+    with closing(DynamoDbStore(memory)) as store:
+        store.transact(HERE, [Put("a", {"x": 1}, ABSENT, expires=4_000_000_000), Put("b", {}, ABSENT)], "token")
+        row = store.get(HERE, "a")
+        assert row and row.data == {"x": 1}
+    stored = {item["sort"]["S"]: item.get("expires") for item in client.scan(TableName=table)["Items"]}
+    assert stored == {"a": {"N": "4000000000"}, "b": None}
+
+
 def test_a_table_of_other_keys_is_reported(dynamodb: DynamoDbLocal) -> None:
     table = f"test-{uuid.uuid4().hex[:12]}"
     client = boto3.client("dynamodb", region_name=REGION, endpoint_url=dynamodb.endpoint)

@@ -16,10 +16,13 @@ from manifest_platform.cli import main
 from manifest_platform.config import ManifestConfig, load
 from manifest_platform.demo.dynamodb import DynamoDbLocal
 from manifest_platform.manifest.store import ABSENT, Put
-from manifest_platform.manifest.stores import check_store, create_store, file_identity, open_store
+from manifest_platform.manifest.stores import check_store, create_store, file_identity, memory_of, open_store
+from manifest_platform.operations.doctor import Doctor
+from manifest_platform.operations.doctor.findings import Kind
 from manifest_platform.pipeline import DrainReport, Pipeline, Stop
 from manifest_platform.pipeline.discovery import discover
 from manifest_platform.pipeline.drain import drain
+from manifest_platform.remedies import Action, Remedy
 from manifest_platform_tests.manifest.given import LossyStore
 
 
@@ -69,6 +72,36 @@ def test_the_commands_create_and_check_the_store(file: Path, capsys: pytest.Capt
     assert capsys.readouterr().out.count(": exists, all settings are correct\n") == 2
     assert main(["store", "check", "--config", str(file), "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["differences"] == []
+
+
+@pytest.mark.parametrize("url", ["sqlite", "dynamodb"], indirect=True)
+def test_the_commands_create_and_check_the_store_of_what_was_loaded(
+    file: Path, url: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file.write_text(file.read_text().replace("schemas: [schemas]}}", "schemas: [schemas]}, load: {duplicates: seen}}"))
+    memory = memory_of(url)
+    if url.startswith("dynamodb"):
+        create_store(url)
+        assert main(["store", "check", "--config", str(file)]) == 1
+        assert "-seen" in capsys.readouterr().err
+        with Pipeline(load(file), "acme") as pipeline:
+            [found] = [one for one in Doctor(pipeline).examine().findings if one.kind is Kind.MEMORY]
+        assert "-seen" in found.cause and found.remedy == Remedy(Action.CREATE_STORE)
+    assert main(["store", "create", "--config", str(file), "--json"]) == 0
+    told = json.loads(capsys.readouterr().out)
+    assert (told["memory"]["made"], told["memory"]["differences"], "seen" in told["memory"]["name"]) == (True, [], True)
+    assert main(["store", "check", "--config", str(file)]) == 0
+    assert capsys.readouterr().out.count(": exists, all settings are correct\n") == 2
+    assert check_store(memory, memory=True).differences == []
+    with Pipeline(load(file), "acme") as pipeline:
+        assert not [one for one in Doctor(pipeline).examine().findings if one.kind is Kind.MEMORY]
+
+
+def test_a_memory_that_the_first_load_creates_is_no_finding(tmp_path: Path) -> None:
+    url = f"sqlite:///{tmp_path}/manifest.db"
+    assert check_store(memory_of(url), memory=True).differences == []
+    assert check_store(url).differences
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_a_check_creates_nothing_and_names_missing_parts(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

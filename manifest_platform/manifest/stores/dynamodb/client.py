@@ -22,6 +22,9 @@ that need not wait, such as heartbeats.
 """
 CONNECTIONS = 32
 
+EXPIRES = "expires"
+"""The attribute of a row's expiry. Only tables of a memory have it set as DynamoDB's time to live."""
+
 _TABLE = re.compile(r"[A-Za-z0-9_.-]{3,255}")
 _REGION = re.compile(r"[a-z0-9-]+")
 _ALLOWED = "dynamodb://TABLE?region=eu-west-1, and &endpoint=http://localhost:8000 for a server other than AWS's"
@@ -101,7 +104,8 @@ _ADVICE = {
     "ProfileNotFound": _CREDENTIALS,
     "UnrecognizedClientException": _CREDENTIALS,
     "ExpiredTokenException": _CREDENTIALS,
-    "AccessDeniedException": "allow this role dynamodb:GetItem, Query, PutItem, DeleteItem and ConditionCheckItem on the table",
+    "AccessDeniedException": "allow this role dynamodb:GetItem, BatchGetItem, Query, PutItem, DeleteItem and ConditionCheckItem"
+    " on the table",
     "IdempotentParameterMismatchException": "a token was used for other writes before: give each transaction its own",
 }
 

@@ -35,7 +35,7 @@ from manifest_platform.manifest.store import (
     check_writes,
 )
 from manifest_platform.manifest.stores.driver import Driver, Objects, StoredObject
-from manifest_platform.manifest.stores.dynamodb.client import Address, failure, open_client
+from manifest_platform.manifest.stores.dynamodb.client import EXPIRES, Address, failure, open_client
 
 CONFLICTS = 10
 """The most tries of a transaction that conflicts with another in its rows; botocore does not repeat those."""
@@ -84,6 +84,18 @@ class DynamoDb(Driver):
 
         return create_table(url)
 
+    def create_memory(self, url: str) -> bool:
+        """Creates a table whose rows expire."""
+        from manifest_platform.manifest.stores.dynamodb.table import create_table
+
+        return create_table(url, memory=True)
+
+    def check_memory(self, url: str) -> tuple[str, list[Difference]]:
+        """The table, and its differences from the required settings of a table whose rows expire."""
+        from manifest_platform.manifest.stores.dynamodb.table import check_table
+
+        return str(Address.parse(url)), check_table(url, memory=True)
+
     def check(self, url: str) -> tuple[str, list[Difference]]:
         """The table's name and place; its keys, billing, encryption, backups, stream and protection."""
         from manifest_platform.manifest.stores.dynamodb.table import check_table
@@ -97,6 +109,8 @@ class DynamoDbStore:
     `overflow` takes data that is too large for a row. Credentials, profile and assumed roles are found as boto3 finds them.
     Raises ValueError for any other URL, StoreRejected without a region.
     """
+
+    removes_expired = True
 
     def __init__(self, url: str, overflow: Objects | None = None):
         self.requests = 0
@@ -274,6 +288,8 @@ class DynamoDbStore:
 
     def _put(self, partition: str, write: Put, data: dict) -> dict:
         item = {**_key(partition, write.sort), "version": {"N": str(write.expected + 1)}, **data}
+        if write.expires is not None:
+            item[EXPIRES] = {"N": str(write.expires)}
         condition = _absent() if write.expected == ABSENT else _at(write.expected)
         return {"TableName": self._address.table, "Item": item, **condition}
 

@@ -11,42 +11,47 @@ from collections.abc import Iterator
 from typing import Any
 
 from manifest_platform.manifest.store import Difference, StoreUnavailable
-from manifest_platform.manifest.stores.dynamodb.client import Address, failure, open_client
+from manifest_platform.manifest.stores.dynamodb.client import EXPIRES, Address, failure, open_client
 
 WAIT_S = 120
 """The most seconds until a table is active, and until its backups can be set."""
 POLL_S = 0.5
 
 _KEYS = {"partition": "HASH", "sort": "RANGE"}
+_STREAM = {"StreamEnabled": True, "StreamViewType": "NEW_AND_OLD_IMAGES"}
 _NOT_OFFERED = ("UnknownOperationException",)
 """The error codes of servers that imitate DynamoDB and lack an operation."""
 
 
-def create_table(url: str) -> bool:
+def create_table(url: str, memory: bool = False) -> bool:
     """Creates the table of a `dynamodb://` URL with all its settings, and waits until it is active.
 
     Returns False if it existed. May be repeated, also after an interruption. An existing table keeps its settings, except
-    point-in-time recovery, which can only be switched on when the table is active. Raises StoreRejected, StoreUnavailable.
+    point-in-time recovery and the expiry of rows, which can only be switched on when the table is active. Raises StoreRejected,
+    StoreUnavailable. `memory`: True for a table whose rows expire, and that needs neither backups nor a stream.
     """
-    table = _Table(Address.parse(url))
+    table = _Table(Address.parse(url), memory)
     made = table.create()
     table.wait_until_active()
-    table.keep_backups()
+    if memory:
+        table.let_expire()
+    else:
+        table.keep_backups()
     return made
 
 
-def check_table(url: str) -> list[Difference]:
+def check_table(url: str, memory: bool = False) -> list[Difference]:
     """The differences of the table of a `dynamodb://` URL from the required settings; empty if there are none.
 
     A setting that the server does not know is passed over, because an imitation of DynamoDB may lack some. Raises
     StoreRejected, StoreUnavailable.
     """
-    return list(_Table(Address.parse(url)).differences())
+    return list(_Table(Address.parse(url), memory).differences())
 
 
 class _Table:
-    def __init__(self, address: Address):
-        self.address = address
+    def __init__(self, address: Address, memory: bool):
+        self.address, self._memory = address, memory
         self._client = open_client(address)
 
     def create(self) -> bool:
@@ -57,10 +62,16 @@ class _Table:
             AttributeDefinitions=[{"AttributeName": name, "AttributeType": "S"} for name in _KEYS],
             BillingMode="PAY_PER_REQUEST",
             SSESpecification={"Enabled": True, "SSEType": "KMS"},
-            StreamSpecification={"StreamEnabled": True, "StreamViewType": "NEW_AND_OLD_IMAGES"},
-            DeletionProtectionEnabled=True,
+            **({} if self._memory else {"StreamSpecification": _STREAM, "DeletionProtectionEnabled": True}),
         )
         return answer is not None
+
+    def let_expire(self) -> None:
+        """Lets DynamoDB remove rows after they expired."""
+        if self._expiring() in (EXPIRES, None):
+            return
+        wanted = {"TimeToLiveSpecification": {"Enabled": True, "AttributeName": EXPIRES}}
+        self._call("update_time_to_live", _NOT_OFFERED, **wanted)
 
     def wait_until_active(self) -> None:
         def is_active() -> bool:
@@ -98,6 +109,9 @@ class _Table:
             yield Difference(
                 "encryption", "with a KMS key", found, self._update("--sse-specification Enabled=true,SSEType=KMS")
             )
+        if self._memory:
+            yield from self._expiry()
+            return
         if not table.get("DeletionProtectionEnabled"):
             yield Difference("deletion protection", "on", "off", self._update("--deletion-protection-enabled"))
         stream = table.get("StreamSpecification", {})
@@ -113,12 +127,28 @@ class _Table:
         if self._backups() == "DISABLED":
             mend = "update-continuous-backups --point-in-time-recovery-specification PointInTimeRecoveryEnabled=true"
             yield Difference("point-in-time recovery", "on", "off", self._aws(mend))
-        lifetime = self._call("describe_time_to_live", _NOT_OFFERED) or {}
-        expiring = lifetime.get("TimeToLiveDescription", {})
-        if expiring.get("TimeToLiveStatus", "DISABLED") not in ("DISABLED", "DISABLING"):
-            name = expiring.get("AttributeName", "?")
-            mend = f"update-time-to-live --time-to-live-specification Enabled=false,AttributeName={name}"
-            yield Difference("time to live", "off: the manifest never forgets automatically", f"by {name}", self._aws(mend))
+        yield from self._expiry()
+
+    def _expiry(self) -> Iterator[Difference]:
+        """Yields the difference of the expiry of rows: by EXPIRES in a memory, never in a manifest."""
+        name, wanted = self._expiring(), EXPIRES if self._memory else ""
+        if name is None or name == wanted:
+            return
+        mend = "update-time-to-live --time-to-live-specification Enabled={},AttributeName={}"
+        steps = [mend.format("false", name)] if name else []
+        steps += [mend.format("true", wanted)] if wanted else []
+        expected = f"by {wanted}" if wanted else "off: the manifest never forgets automatically"
+        found = f"by {name}" if name else "off"
+        yield Difference("time to live", expected, found, ", then ".join(map(self._aws, steps)))
+
+    def _expiring(self) -> str | None:
+        """The attribute by which rows expire; empty if they do not; None if the server has no expiry."""
+        answer = self._call("describe_time_to_live", _NOT_OFFERED)
+        if answer is None:
+            return None
+        found = answer.get("TimeToLiveDescription", {})
+        is_off = found.get("TimeToLiveStatus", "DISABLED") in ("DISABLED", "DISABLING")
+        return "" if is_off else found.get("AttributeName", "?")
 
     @property
     def _is_imitation(self) -> bool:
