@@ -14,7 +14,7 @@ Layers, top to bottom; each imports only from those below it:
     storage, quantities              local paths and s3:// alike; times and sizes in words
     manifest                         the control plane: records, items, leases, order
     nested_types, outward, releases  types of structs and arrays; cleaning texts before they leave; compatibility of releases
-    masking                          secrets: reading and masking them
+    masking, notices                 secrets: reading and masking them; hints that something changed
     carried, deployments, extras, failpoints, faults, plugins, remedies, spool    small modules that import none of the above
 """
 

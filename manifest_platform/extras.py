@@ -18,6 +18,7 @@ BROUGHT = {
     "postgresql": ("psycopg",),
     "redshift": ("redshift-connector",),
     "snowflake": ("snowflake-connector-python",),
+    "follow": ("watchdog",),
 }
 """The packages of each extra. A package of two extras is listed for the first."""
 
@@ -40,6 +41,7 @@ _IMPORTED = {
     "pyspark": ("pyspark", "spark"),
     "redshift_connector": ("redshift-connector", "redshift"),
     "snowflake": ("snowflake-connector-python", "snowflake"),
+    "watchdog": ("watchdog", "follow"),
 }
 """Maps the top-level name of a module to (its package, the extra that contains it)."""
 

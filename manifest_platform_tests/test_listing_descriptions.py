@@ -8,7 +8,7 @@ from typing import Any
 
 import orjson
 
-from manifest_platform.cli.drain import event_document, progress
+from manifest_platform.cli.drained import event_document, progress
 from manifest_platform.listing import ABOUT_TABLE, LISTING_FILE, LONGEST_DESCRIPTION, Column, Listing, Table, description
 from manifest_platform.manifest import ItemKey
 from manifest_platform.orchestration.translator import table_metadata

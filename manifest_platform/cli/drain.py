@@ -4,44 +4,35 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import closing
-from dataclasses import asdict
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
-from manifest_platform.cli.app import Recording, app, as_json, examples
+from manifest_platform.cli.app import Recording, WrongUse, app, as_json, examples
 from manifest_platform.cli.context import Target, open_pipeline, run_id
 from manifest_platform.cli.discover import print_found, report_document, warn_of
+from manifest_platform.cli.drained import end_document, event_document, print_summary, progress
 from manifest_platform.cli.exits import Exit
-from manifest_platform.cli.output import print_json, say, warn, wrapped
+from manifest_platform.cli.output import print_json, say, warn
 from manifest_platform.cli.remedies import Typed, document, typed
 from manifest_platform.cli.signals import ending_well
 from manifest_platform.config.config import ConfigError
 from manifest_platform.config.present import problems
 from manifest_platform.manifest import Idle, ItemKey
-from manifest_platform.manifest.records import FIRST_TARGET
-from manifest_platform.operations.bad_rows import clause_of
 from manifest_platform.pipeline import (
     Budget,
     DrainReport,
-    Event,
-    FeedEnd,
-    ItemFailed,
     Pipeline,
-    PutBack,
-    Shredded,
-    ShreddedAgain,
-    ShredStarted,
     Stop,
 )
 from manifest_platform.pipeline.discovery import discover
 from manifest_platform.pipeline.drain import drain as draining
-from manifest_platform.quantities import count_of, size_of
 from manifest_platform.sources.errors import LandingError
-from manifest_platform.sources.source import Words
 
 
-@app.command(cls=Recording, epilog=examples("drain", "drain --items 10", "drain --feed incr --seconds 600 --json"))
+@app.command(
+    cls=Recording, epilog=examples("drain", "drain --items 10", "drain --feed incr --seconds 600 --json", "drain --follow")
+)
 def drain(
     context: typer.Context,
     items: Annotated[int | None, typer.Option(min=1, metavar="N", help="Stop after this number of items.")] = None,
@@ -53,6 +44,9 @@ def drain(
         bool,
         typer.Option("--discover/--no-discover", help="List the landing root first, or work on registered items only."),
     ] = True,
+    follow: Annotated[
+        bool, typer.Option("--follow", help="Stay, and work on what comes, until a signal ends the command.")
+    ] = False,
     target: Target = None,
 ) -> int:
     """Registers new directories, shreds them and loads them in order.
@@ -60,7 +54,16 @@ def drain(
     Works until nothing is left, a feed is blocked, or --items or --seconds is reached. Exit code 0 if work was done or another
     drain is running, 1 if an item failed or the landing root could not be listed, 3 if a feed is blocked or another
     program has the warehouse open, 4 if there was nothing to do. With --json: one line for each event, then the summary.
+
+    With --follow it stays: it works on the dataset, or on all, whenever something lands, until a signal ends it. The exit code
+    is then 143 for SIGTERM and 130 for Ctrl-C.
     """
+    if follow:
+        if items or seconds or not look:
+            raise WrongUse("--follow has no end, and lists the landing root: leave out --items, --seconds and --no-discover")
+        from manifest_platform.cli.follow import run
+
+        run(context, feed, target)
     documents = as_json(context)
     report = DrainReport()
     with open_pipeline(context, target=target) as pipeline, ending_well(lambda: _goes_on(pipeline, feed)):
@@ -80,7 +83,7 @@ def drain(
                 else:
                     say(progress(event, pipeline.source.words, len(pipeline.targets) > 1))
     if documents:
-        ends = [_end_document(end, as_typed) for end in report.ends]
+        ends = [end_document(end, as_typed) for end in report.ends]
         print_json({"event": "ended", "run_id": run_id(context), **document(report, as_typed), "ends": ends})
     else:
         print_summary(report, as_typed)
@@ -134,81 +137,3 @@ def _exit(report: DrainReport, looked: bool) -> Exit:
     if stops & {Stop.BLOCKED, Stop.HELD}:
         return Exit.BLOCKED
     return Exit.DONE if report.shredded or report.loaded or Stop.BUSY in stops else Exit.NOTHING
-
-
-def _end_document(end: FeedEnd, as_typed: Typed) -> dict[str, Any]:
-    said = document(end, as_typed)
-    return said if end.target else {name: value for name, value in said.items() if name != "target"}
-
-
-def event_document(event: Event) -> dict[str, Any]:
-    """Returns the JSON document of a drain's event."""
-    if isinstance(event, ShredStarted):
-        return {"event": "shred_started", "items": event.items, "bytes": event.bytes}
-    if isinstance(event, Shredded):
-        listing = event.listing
-        counts: dict[str, Any] = {"lines": listing.lines, "good": listing.good, "bad": listing.bad, "bytes": listing.bytes}
-        counts |= {"duplicates": asdict(listing.duplicates)} if listing.duplicates else {}
-        counts |= {"remarks": listing.remarks} if listing.remarks else {}
-        return {"event": "shredded", "item": event.key.name, **counts, "seconds": event.seconds, "batch": event.batch}
-    if isinstance(event, ItemFailed):
-        failure = {"kind": event.failure.kind, "message": event.failure.message}
-        return {"event": "failed", "item": event.key.name, "application": event.application, **failure}
-    if isinstance(event, PutBack):
-        return {"event": "put_back", "item": event.key.name, "application": event.application, "reason": event.reason}
-    if isinstance(event, ShreddedAgain):
-        return {"event": "shredded_again", "item": event.key.name, "reason": event.reason}
-    return {
-        "event": "loaded",
-        "item": event.key.name,
-        **({"target": event.target} if event.target != FIRST_TARGET else {}),
-        **{name: getattr(event, name) for name in ("rows", "bytes", "seconds", "lag_seconds", "late", "already", "told")},
-    }
-
-
-def progress(event: Event, words: Words, several: bool = False) -> str:
-    """Returns an event of a drain as a line of text.
-
-    `words`: the source's words, such as `events` for rows. `several`: the dataset has several targets, so each load names its.
-    """
-    if isinstance(event, ShredStarted):
-        return f"  shredding {count_of(event.items, 'directory', 'directories')}, {size_of(event.bytes)}, in one Spark job"
-    if isinstance(event, Shredded):
-        listing = event.listing
-        counts = f"{listing.good:>7,} {words.rows}  {listing.bad:>5,} bad  {size_of(listing.bytes):>9}"
-        counts += clause_of(asdict(listing.duplicates))
-        remarks = [wrapped(line, "    ! ", "      ") for line in listing.remarks]
-        return "\n".join((f"· {event.key.name}  shredded  {counts}", *remarks))
-    if isinstance(event, ItemFailed):
-        text = f"{event.key.name}  {event.application} failed ({event.failure.kind}): {event.failure.message}"
-        return wrapped(text, "✗ ", "    ")
-    if isinstance(event, PutBack):
-        text = f"{event.key.name}  {event.application} put it back, without counting an attempt: {event.reason}"
-        return wrapped(text, "… ", "    ")
-    if isinstance(event, ShreddedAgain):
-        return wrapped(f"{event.key.name}  is shredded again automatically: {event.reason}", "↺ ", "    ")
-    marks = f"{'  late' if event.late else ''}{'  already in the warehouse' if event.already else ''}"
-    counts = f"{event.row_count:>7,} rows  {size_of(event.bytes):>16}  {event.seconds:5.2f} s"
-    told = [wrapped(line, "    ! ", "      ") for line in event.told]
-    into = f"  into {event.target}" if several else ""
-    return "\n".join((f"✓ {event.key.name}  loaded    {counts}{marks}{into}", *told))
-
-
-def print_summary(report: DrainReport, as_typed: Typed) -> None:
-    """Prints what a drain did, why it stopped, and the remedy."""
-    say(
-        f"{report.shredded:,} shredded, {report.loaded:,} loaded ({report.rows:,} rows), {report.failed:,} failed"
-        f"{f', {report.put_back:,} put back' if report.put_back else ''}"
-        f" in {report.seconds:.1f} s; stopped: {report.stop}"
-    )
-    for done in report.upkeep:
-        if done.why_not:
-            table = f"table {done.table or '(any)'}{f' of {done.target}' if done.target else ''}"
-            say(wrapped(f"upkeep: {done.action} of {table} was not done: {done.why_not}", "! ", "  "))
-    for end in report.ends:
-        feed = f"{end.feed}{f', {end.target}' if end.target else ''}: " if len(report.ends) > 1 else ""
-        item = f"{feed}blocked by {end.item}: " if end.item else feed
-        if end.reason:
-            say(wrapped(f"{item}{end.reason}"))
-        if end.remedy:
-            say(f"next: {as_typed(end.remedy)}")

@@ -8,7 +8,7 @@ import typer
 
 from manifest_platform.cli.app import Command, Reason, Recording, as_json, examples, group
 from manifest_platform.cli.context import Target, only_target, open_pipeline, operator
-from manifest_platform.cli.drain import event_document, progress
+from manifest_platform.cli.drained import event_document, progress
 from manifest_platform.cli.exits import Exit
 from manifest_platform.cli.output import print_json, print_lines, print_table, say
 from manifest_platform.cli.remedies import Typed, document, typed

@@ -152,6 +152,21 @@ class DrainBudget(Settings):
     max_seconds: float = Field(3000, ge=1, description="seconds after which a drain starts nothing new")
 
 
+class FollowConfig(Settings):
+    """The settings of a follower: `drain --follow`."""
+
+    listing_seconds: float = Field(
+        30,
+        ge=0.1,
+        le=3600,
+        description="seconds between two listings of a landing root. Notices wake the follower before that, and a listing finds"
+        " what they lost",
+    )
+    warm_spark: bool = Field(
+        True, description="starts Spark as soon as nothing waits, so that the first directory need not wait"
+    )
+
+
 _WITHHELD = {"owner": 0o077, "group": 0o027, "umask": 0}
 
 
@@ -255,6 +270,7 @@ class Config(Settings):
     lease: LeaseConfig = Field(LeaseConfig(), description="how long a lease lasts without a heartbeat")
     limits: LimitConfig = Field(LimitConfig(), description="time limits of the steps")
     drain: DrainBudget = Field(DrainBudget(), description="budget of a drain that Dagster starts")
+    follow: FollowConfig = Field(FollowConfig(), description="settings of a follower, `drain --follow`")
     dagster: DagsterConfig = Field(DagsterConfig(), description="the part of the manifest that Dagster shows")
     housekeeping: HousekeepingConfig = Field(HousekeepingConfig(), description="ages at which old data is removed")
     files: FilesConfig = Field(FilesConfig(), description="permissions of new files on a disk")

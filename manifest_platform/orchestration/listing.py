@@ -5,7 +5,7 @@ Its decisions are pure functions of the manifest's answers and of the sensor's c
 
 import dataclasses
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from itertools import chain
@@ -14,9 +14,7 @@ from typing import Self
 import dagster as dg
 
 from manifest_platform.config import Config, load
-from manifest_platform.manifest import Application, Blocked, Item, Memory, Ready, Standing, State, Verdict, Witness
-from manifest_platform.manifest.dataset import StepState
-from manifest_platform.manifest.manifest import Kept
+from manifest_platform.manifest import Memory, Witness
 from manifest_platform.manifest.stores import file_identity
 from manifest_platform.orchestration.asking import Asked, asked
 from manifest_platform.orchestration.blocks import Block
@@ -29,80 +27,10 @@ from manifest_platform.orchestration.overview import overview_news
 from manifest_platform.orchestration.own_assets import OwnAsset, own_evaluations
 from manifest_platform.orchestration.shown import Shown, news
 from manifest_platform.orchestration.wiring import Wiring
-from manifest_platform.pipeline import SHRED, Pipeline
+from manifest_platform.pipeline import Pipeline
 from manifest_platform.pipeline.blackout import blackout_reason
-from manifest_platform.pipeline.chain import broken
 from manifest_platform.pipeline.discovery import discover
-
-
-class Reading:
-    """A tick's reads of the steps: all states and leases with one read, and each feed's next item to load at most once."""
-
-    def __init__(self, pipeline: Pipeline, kept: Kept | None = None):
-        self.pipeline = pipeline
-        self.kept = kept or pipeline.manifest.kept()
-        self.broken = {one.feed: one for one in broken(pipeline, state=self.state)}
-        self._next: dict[str, Verdict] = {}
-
-    def load(self, feed: str) -> Verdict:
-        """Returns the manifest's answer for a feed's next item to load."""
-        if feed not in self._next:
-            self._next[feed] = self.pipeline.manifest.next(feed, self.pipeline.load.key, state=self.state)
-        return self._next[feed]
-
-    @property
-    def state(self) -> StepState:
-        """The state of the load."""
-        return self.kept.state(self.pipeline.load.key)
-
-    def is_held(self, application: Application, feed: str, now: datetime) -> bool:
-        """True if a worker holds a feed's lease. An expired lease is read again, because the first read may be old by now."""
-        lease = self.kept.leases.get((application.key, feed))
-        if lease is None or not lease.is_live(now):
-            lease = self.pipeline.manifest.lease(application, feed)
-        return lease is not None and lease.is_live(now)
-
-
-def work_waiting(
-    pipeline: Pipeline, now: datetime, feeds: Sequence[str] | None = None, reading: Reading | None = None
-) -> str | None:
-    """Returns the work that a drain of some feeds (default: all) could do now, None if there is none.
-
-    The text changes whenever new work appears. A failed item is no work, because it waits for a person. The item of a dead
-    worker is work once its lease has expired. A retried item remains the same work, so that during an
-    outage the pauses between requests become longer. `reading`: reads of this tick to reuse.
-    """
-    seen = reading or Reading(pipeline)
-    found = [work for feed in feeds or pipeline.feeds for work in _work_of(pipeline, feed, now, seen)]
-    return "; ".join(found) or None
-
-
-def _work_of(pipeline: Pipeline, feed: str, now: datetime, reading: Reading) -> Iterator[str]:
-    """Yields the work that could be done now for one feed."""
-    stuck: list[Blocked] = []
-    first = pipeline.target == pipeline.targets[0]
-    if first and feed not in pipeline.source.on_demand:
-        ready, stuck = pipeline.manifest.waiting(feed, SHRED, limit=1)
-        yield from (_work(SHRED, item) for item in ready)
-    verdict = reading.load(feed)
-    if blackout_reason(pipeline):
-        return
-    if isinstance(verdict, Ready) and feed not in reading.broken:
-        yield _work(pipeline.load.key, verdict.item)
-    for stopped in (*stuck, verdict):
-        if not isinstance(stopped, Blocked) or stopped.standing is Standing.MODE:
-            continue  # the full load ends this by itself
-        step = pipeline.manifest.step(feed, pipeline.load.key)
-        processing = stopped.item.blocker(counts=step.is_blocked_by)
-        if not processing or processing.state is not State.PROCESSING:
-            continue
-        if not reading.is_held(processing.application, feed, now):
-            yield f"settle {stopped.item.key.name} {stopped.item.sequence}"
-
-
-def _work(application: str, item: Item) -> str:
-    again = item.is_repeated(Application(application))
-    return f"{application} {item.key.name} {'again' if again else item.sequence}"
+from manifest_platform.pipeline.work import Reading, work_waiting
 
 
 def _untold(pipeline: Pipeline, instance: dg.DagsterInstance, job: str, feeds: Sequence[str], reading: Reading) -> str | None:

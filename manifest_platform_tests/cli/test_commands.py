@@ -675,7 +675,7 @@ sys.exit(main(["drain"]))
 
 
 def test_a_line_for_a_loaded_item_has_rows_size_seconds_and_the_late_mark(shop):
-    from manifest_platform.cli.drain import progress
+    from manifest_platform.cli.drained import progress
 
     shop.land(RUNS[0])
     with shop.pipeline() as pipeline:

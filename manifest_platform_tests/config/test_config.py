@@ -265,8 +265,8 @@ def test_an_unknown_key_is_reported_with_those_that_are_allowed(write):
     allowed = "complete, expected_every_seconds, full_listing_hours, layout, look_back_days, marker, root"
     assert f"datasets.acme.landing.path: unknown key; allowed here: {allowed}" in message
     assert (
-        "allowed here: dagster, datasets, deployment, drain, files, housekeeping, lease, limits, manifest, spark, targets,"
-        " warehouse" in problems(write(f"spork: {{}}\n{WHOLE}"))
+        "allowed here: dagster, datasets, deployment, drain, files, follow, housekeeping, lease, limits, manifest, spark,"
+            " targets, warehouse" in problems(write(f"spork: {{}}\n{WHOLE}"))
     )
 
 

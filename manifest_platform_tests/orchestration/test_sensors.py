@@ -18,11 +18,12 @@ from manifest_platform.operations.reconcile import reconcile
 from manifest_platform.orchestration.asking import AFTER_A_DEATH, LONGEST_PAUSE, Asked, asked
 from manifest_platform.orchestration.feed_checks import evaluations
 from manifest_platform.orchestration.keys import Names
-from manifest_platform.orchestration.listing import Remembered, work_waiting
+from manifest_platform.orchestration.listing import Remembered
 from manifest_platform.orchestration.shown import MIRRORED_A_TICK, Shown
 from manifest_platform.pipeline import LOAD, SHRED, Stop
 from manifest_platform.pipeline.discovery import discover
 from manifest_platform.pipeline.drain import drain
+from manifest_platform.pipeline.work import work_waiting
 from manifest_platform.sources.snowplow.settings import FEED
 from manifest_platform_tests.manifest.many import grow
 from manifest_platform_tests.orchestration.dagster_shop import (

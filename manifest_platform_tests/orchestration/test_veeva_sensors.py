@@ -9,8 +9,9 @@ import dagster as dg
 import pytest
 
 from manifest_platform.fake_vault import FakeVault
-from manifest_platform.orchestration.listing import Remembered, work_waiting
+from manifest_platform.orchestration.listing import Remembered
 from manifest_platform.pipeline.full import cancel
+from manifest_platform.pipeline.work import work_waiting
 from manifest_platform.sources.veeva.layout import window_name
 from manifest_platform_tests.orchestration.dagster_ward import DagsterWard
 from manifest_platform_tests.sources.veeva.ward.ward import (

@@ -11,10 +11,10 @@ import pytest
 from manifest_platform.manifest import Refused
 from manifest_platform.operations.explain import explanation
 from manifest_platform.operations.standing import Answer, outlook
-from manifest_platform.orchestration.listing import work_waiting
 from manifest_platform.pipeline import LOAD, Stop
 from manifest_platform.pipeline.blackout import blackout_reason
 from manifest_platform.pipeline.chosen import load_chosen
+from manifest_platform.pipeline.work import work_waiting
 from manifest_platform.sources.snowplow.settings import FEED
 from manifest_platform_tests.pipeline.shop import Shop, drained, keys, run_names
 

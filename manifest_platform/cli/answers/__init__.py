@@ -56,7 +56,9 @@ ANSWERS: dict[str, Any] = {
     "capture": Lines((work.Captured, work.Diverged, work.CaptureFailed, work.Awaited, work.CaptureEnded)),
     "discover": work.Discovered,
     "landing check": looks.LandingChecked,
-    "drain": Lines((work.DrainDiscovered, work.NotDiscovered, work.ShredEvent, work.Loaded, work.Drained)),
+    "drain": Lines(
+        (work.DrainDiscovered, work.NotDiscovered, work.ShredEvent, work.Loaded, work.Drained, work.FollowEvent),
+    ),
     "full begin": Lines((work.ShredEvent, work.Begun)),
     "full status": work.FullStatus | work.FullStatusOfTargets,
     "full cancel": work.Recorded,

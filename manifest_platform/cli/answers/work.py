@@ -172,6 +172,40 @@ class Drained(TypedDict):
     upkeep: list[Tidied]
 
 
+class Following(TypedDict):
+    """A follower works on the dataset from now on (`drain --follow`). Its further lines name the dataset, too."""
+
+    event: Literal["following"]
+    dataset: str
+    run_id: str
+
+
+class StandingBy(TypedDict):
+    """Another follower works on the dataset; this process takes over when that ends."""
+
+    event: Literal["standing_by"]
+    dataset: str
+    holder: str
+
+
+class Hindered(TypedDict):
+    """A follower cannot list or work because of an error, and tries again. `seconds`: the pause until then. Reported once."""
+
+    event: Literal["hindered"]
+    dataset: str
+    reason: str
+    seconds: float
+
+
+class FeedsBlocked(TypedDict):
+    """Feeds on which a follower waits for a person. Told once for each reason."""
+
+    event: Literal["blocked"]
+    dataset: str
+    ends: list[FeedEnd]
+
+
+FollowEvent = Following | StandingBy | Hindered | FeedsBlocked
 ShredEvent = ShredStarted | Shredded | ItemFailed | PutBack | ShreddedAgain
 
 

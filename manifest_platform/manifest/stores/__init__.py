@@ -13,6 +13,7 @@ from typing import cast
 from manifest_platform import plugins
 from manifest_platform.manifest.store import Difference, Store
 from manifest_platform.manifest.stores.driver import Driver, Objects
+from manifest_platform.notices import Notices
 
 DEFAULT_URL = "sqlite:///.manifest_platform/manifest.db"
 """The store of a configuration that names none: embedded, its path relative to the configuration's file."""
@@ -84,6 +85,11 @@ def local_file(url: str) -> str | None:
 def file_identity(url: str) -> int:
     """The identity of a store's file, which a restored backup or the next demo changes; 0 for a store that is not a file."""
     return _driver(url).file_identity(url)
+
+
+def notices(url: str) -> Notices | None:
+    """Notices of what any process writes to the store of a URL; None if its driver has none."""
+    return _driver(url).notices(url)
 
 
 def _driver(url: str) -> Driver:

@@ -15,6 +15,7 @@ from typing import ClassVar, Protocol, runtime_checkable
 
 from manifest_platform.deployments import PRODUCTION
 from manifest_platform.manifest.store import Difference, Store
+from manifest_platform.notices import Notices
 
 
 @dataclass(frozen=True)
@@ -123,3 +124,8 @@ class Driver(ABC):
         """The identity of a store's file, which changes if a restored backup or another file replaces it; 0 for no file."""
         del url
         return 0
+
+    def notices(self, url: str) -> Notices | None:
+        """Notices of what any process writes to the store; None if the driver has none."""
+        del url
+        return None

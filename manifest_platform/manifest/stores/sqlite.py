@@ -8,6 +8,7 @@ from pathlib import Path
 from manifest_platform.deployments import file_beside
 from manifest_platform.manifest.store import Difference, Store
 from manifest_platform.manifest.stores.driver import Driver, Objects
+from manifest_platform.notices import Notices
 from manifest_platform.remedies import Action, Remedy
 
 
@@ -62,6 +63,13 @@ class Sqlite(Driver):
         """The file's inode."""
         path = _path(url)
         return path.stat().st_ino if path.exists() else 0
+
+    def notices(self, url: str) -> Notices:
+        """Notices of writes to the file, which go to its write-ahead log first."""
+        from manifest_platform.notices.files import FileNotices
+
+        file = str(_path(url))
+        return FileNotices(Path(file).parent, lambda path, _: path in (file, f"{file}-wal"), recursive=False, growing=True)
 
 
 def _path(url: str) -> Path:

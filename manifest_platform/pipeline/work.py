@@ -1,0 +1,89 @@
+"""The work that a drain could do now, according to the manifest: the same question for Dagster's sensor and for a follower.
+
+Belongs here: questions that write nothing. The work itself is in `drain`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from datetime import datetime
+
+from manifest_platform.manifest import Application, Blocked, Item, Ready, Standing, State, StepState, Verdict
+from manifest_platform.manifest.manifest import Kept
+from manifest_platform.pipeline.blackout import blackout_reason
+from manifest_platform.pipeline.chain import broken
+from manifest_platform.pipeline.pipeline import Pipeline
+from manifest_platform.sources.source import SHRED
+
+
+class Reading:
+    """The reads of a look: all states and leases with one read, and each feed's next item to load at most once.
+
+    `asks_warehouse`: whether it asks the warehouse for broken chains; a drain finds them too.
+    """
+
+    def __init__(self, pipeline: Pipeline, kept: Kept | None = None, asks_warehouse: bool = True):
+        self.pipeline = pipeline
+        self.kept = kept or pipeline.manifest.kept()
+        self.broken = {one.feed: one for one in broken(pipeline, state=self.state)} if asks_warehouse else {}
+        self._next: dict[str, Verdict] = {}
+
+    def load(self, feed: str) -> Verdict:
+        """Returns the manifest's answer for a feed's next item to load."""
+        if feed not in self._next:
+            self._next[feed] = self.pipeline.manifest.next(feed, self.pipeline.load.key, state=self.state)
+        return self._next[feed]
+
+    @property
+    def state(self) -> StepState:
+        """The state of the load."""
+        return self.kept.state(self.pipeline.load.key)
+
+    def is_held(self, application: Application, feed: str, now: datetime) -> bool:
+        """True if a worker holds a feed's lease. An expired lease is read again, because the first read may be old by now."""
+        lease = self.kept.leases.get((application.key, feed))
+        if lease is None or not lease.is_live(now):
+            lease = self.pipeline.manifest.lease(application, feed)
+        return lease is not None and lease.is_live(now)
+
+
+def work_waiting(
+    pipeline: Pipeline, now: datetime, feeds: Sequence[str] | None = None, reading: Reading | None = None
+) -> str | None:
+    """Returns the work that a drain of some feeds (default: all) could do now, None if there is none.
+
+    The text changes whenever new work appears. A failed item is no work, because it waits for a person. The item of a dead
+    worker is work once its lease has expired. A retried item remains the same work, so that during an
+    outage the pauses between requests become longer. `reading`: reads of this look to reuse.
+    """
+    seen = reading or Reading(pipeline)
+    found = [work for feed in feeds or pipeline.feeds for work in _work_of(pipeline, feed, now, seen)]
+    return "; ".join(found) or None
+
+
+def _work_of(pipeline: Pipeline, feed: str, now: datetime, reading: Reading) -> Iterator[str]:
+    """Yields the work that could be done now for one feed."""
+    stuck: list[Blocked] = []
+    first = pipeline.target == pipeline.targets[0]
+    if first and feed not in pipeline.source.on_demand:
+        ready, stuck = pipeline.manifest.waiting(feed, SHRED, limit=1)
+        yield from (_work(SHRED, item) for item in ready)
+    verdict = reading.load(feed)
+    if blackout_reason(pipeline):
+        return
+    if isinstance(verdict, Ready) and feed not in reading.broken:
+        yield _work(pipeline.load.key, verdict.item)
+    for stopped in (*stuck, verdict):
+        if not isinstance(stopped, Blocked) or stopped.standing is Standing.MODE:
+            continue  # the full load ends this by itself
+        step = pipeline.manifest.step(feed, pipeline.load.key)
+        processing = stopped.item.blocker(counts=step.is_blocked_by)
+        if not processing or processing.state is not State.PROCESSING:
+            continue
+        if not reading.is_held(processing.application, feed, now):
+            yield f"settle {stopped.item.key.name} {stopped.item.sequence}"
+
+
+def _work(application: str, item: Item) -> str:
+    again = item.is_repeated(Application(application))
+    return f"{application} {item.key.name} {'again' if again else item.sequence}"
