@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import operator
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from decimal import Decimal
 from typing import Any
@@ -30,7 +30,7 @@ from manifest_platform.sources.snowplow.events.validation import Breach, EntityS
 from manifest_platform.sources.snowplow.events.values import fit, has_nul, json_text, remainder
 from manifest_platform.sources.snowplow.fields import FIELDS, POSITION
 from manifest_platform.sources.snowplow.rules import Rules
-from manifest_platform.sources.snowplow.schemas.columns import HIERARCHY, EntityTable
+from manifest_platform.sources.snowplow.schemas.columns import HIERARCHY, EntityColumn, EntityTable
 from manifest_platform.sources.snowplow.schemas.keys import SchemaKey, is_key
 from manifest_platform.sources.snowplow.schemas.registry import RegistryRefused, RegistryUnavailable
 from manifest_platform.sources.snowplow.schemas.resolver import Resolver, UnknownSchema
@@ -103,6 +103,8 @@ class _Bucket:
         self.cells = [self.cells[place] for place in order]
 
 
+_Unnamed = tuple[int, tuple[str, ...], Any]
+"""A value that does not fit, of a property that the version of its entity does not name: its place, its path, and itself."""
 _Known = tuple[_Bucket, str, EntitySchema | None]
 """The bucket of a schema, its version, and the check of its entities."""
 
@@ -158,7 +160,7 @@ def entity_tables(lines: Lines, events: pa.Table, resolver: Resolver, budget: Bu
     nul = _ESCAPE_OF_NUL.search(lines.data) is not None  # half the time of `in`
     for bucket in _gather(lines, resolver, budget, rules):
         _report_breaches(bucket, lines)
-        columns = _hierarchy(bucket, events) + _typed(bucket, lines, nul, rules)
+        columns = _hierarchy(bucket, events) + _Columns(bucket, lines, nul, rules.validate != "off").typed()
         names = [column.name for column in bucket.table.table.columns]
         table = pa.Table.from_arrays(columns, names=names)
         yield Entities(bucket.table, table, np.array(bucket.rows, np.int64), bucket.data, bucket.cells)
@@ -361,85 +363,93 @@ def _of_breach(key: str, breach: Breach) -> Reason:
     return {"type": "entity", "schema": key, **found, "message": breach.message}
 
 
-def _typed(bucket: _Bucket, lines: Lines, nul: bool, rules: Rules) -> list[pa.Array]:
-    def note(place: int, path: tuple[str, ...], value: Any, message: str) -> None:
-        if rules.validate == "off":
-            return
-        found = {"path": ".".join(path), "value": _quote(value), "message": message}
-        lines.add(bucket.rows[place], {"type": "entity", "schema": bucket.schema(bucket.versions[place]), **found})
+class _Columns:
+    """The values of a model's entities by column, and the reasons why some do not fit.
 
-    entities = [{"data": data} for data in bucket.data] if bucket.table.whole else bucket.data
-    objects: dict[tuple[str, ...], list[dict[str, Any]]] = {}
-    unnamed: list[tuple[int, tuple[str, ...], Any]] = []  # what a version does not name, and does not fit what others name
+    No function here refers to itself by its closure: such a circle would keep all that was parsed until the garbage collector
+    finds it.
+    """
 
-    def objects_at(path: tuple[str, ...]) -> list[dict[str, Any]]:
-        if path not in objects:
-            values = _values(objects_at(path[:-1]), path[-1]) if path else entities
-            if set(map(type, values)) != {dict}:
-                for place, value in enumerate(values):
-                    if type(value) not in _OBJECTS or (value is None and not path):
-                        if path and bucket.versions[place] not in bucket.table.naming(path):
-                            unnamed.append((place, path, value))
-                            continue
-                        note(place, path, value, "is no object")
-                values = [value if type(value) is dict else {} for value in values]
-            objects[path] = values
-        return objects[path]
+    def __init__(self, bucket: _Bucket, lines: Lines, nul: bool, notes: bool):
+        """`nul`: True if a text may have a NUL. `notes`: False to say nothing of values that do not fit."""
+        self._bucket, self._lines, self._nul, self._notes = bucket, lines, nul, notes
+        self._unnamed: list[_Unnamed] = []
+        entities = [{"data": data} for data in bucket.data] if bucket.table.whole else bucket.data
+        self._objects: dict[tuple[str, ...], list[dict[str, Any]]] = {(): self._only_objects(entities, ())}
 
-    objects_at(())
-    arrays = []
-    for column in bucket.table.columns:
-        if not column.path:
-            arrays.append(pa.nulls(len(bucket.rows), pa.string()))
-            continue
-        values = _values(objects_at(column.path[:-1]), column.path[-1])
+    def typed(self) -> list[pa.Array]:
+        """Returns the array of each column. A value that does not fit is null there."""
+        columns = self._bucket.table.columns
+        arrays = [self._array(column) if column.path else None for column in columns]
+        return [self._others() if array is None else array for array in arrays]
+
+    def _array(self, column: EntityColumn) -> pa.Array:
+        values = _values(self._objects_at(column.path[:-1]), column.path[-1])
         type_ = column.column.type
         if column.array and not set(map(type, values)) <= _ARRAYS:
             for place, value in enumerate(values):
                 if type(value) not in _ARRAYS:
-                    if bucket.versions[place] in column.versions:
-                        note(place, column.path, value, "is no array")
-                    else:
-                        unnamed.append((place, column.path, value))
+                    self._misfit(place, column, value, "is no array")
                     values[place] = None
-        array = all_fit(values, type_, nul)
-        if array is None:
-            for place, value in enumerate(values):
-                try:
-                    values[place] = fit(value, type_, column.mixed)
-                except (ValueError, OverflowError):
-                    if bucket.versions[place] in column.versions:
-                        note(place, column.path, value, f"does not fit {type_}")
-                    else:
-                        unnamed.append((place, column.path, value))
-                    values[place] = None
-            array = pa.array(values, arrow_type(type_))
-        arrays.append(array)
-    for number, column in enumerate(bucket.table.columns):
-        if not column.path:
-            arrays[number] = _others(bucket, unnamed, note)
-    return arrays
+        array = all_fit(values, type_, self._nul)
+        if array is not None:
+            return array
+        for place, value in enumerate(values):
+            try:
+                values[place] = fit(value, type_, column.mixed)
+            except (ValueError, OverflowError):
+                self._misfit(place, column, value, f"does not fit {type_}")
+                values[place] = None
+        return pa.array(values, arrow_type(type_))
 
+    def _objects_at(self, path: tuple[str, ...]) -> list[dict[str, Any]]:
+        if path not in self._objects:
+            self._objects[path] = self._only_objects(_values(self._objects_at(path[:-1]), path[-1]), path)
+        return self._objects[path]
 
-def _others(
-    bucket: _Bucket, unnamed: list[tuple[int, tuple[str, ...], Any]], note: Callable[[int, tuple[str, ...], Any, str], None]
-) -> pa.Array:
-    """Returns the properties that no column holds, as JSON objects with them at their places; null without any."""
-    names = bucket.table.names
-    found = [remainder(data, names) if type(data) is dict else {} for data in bucket.data]
-    for place, path, value in unnamed:
-        inside = found[place]
-        for name in path[:-1]:
-            inside = inside.setdefault(name, {})
-        inside[path[-1]] = value
-    texts: list[str | None] = []
-    for place, properties in enumerate(found):
-        try:
-            texts.append(json_text(properties) if properties else None)
-        except ValueError:
-            note(place, (), properties, "has other properties that do not fit json")
-            texts.append(None)
-    return pa.array(texts, pa.string())
+    def _only_objects(self, values: list[Any], path: tuple[str, ...]) -> list[dict[str, Any]]:
+        """Returns the values at a path, an empty object in place of anything else."""
+        if set(map(type, values)) == {dict}:
+            return values
+        for place, value in enumerate(values):
+            if type(value) not in _OBJECTS or (value is None and not path):
+                if path and self._bucket.versions[place] not in self._bucket.table.naming(path):
+                    self._unnamed.append((place, path, value))
+                else:
+                    self._note(place, path, value, "is no object")
+        return [value if type(value) is dict else {} for value in values]
+
+    def _others(self) -> pa.Array:
+        """Returns the properties that no column holds, as JSON objects with them at their places; null without any."""
+        names = self._bucket.table.names
+        found = [remainder(data, names) if type(data) is dict else {} for data in self._bucket.data]
+        for place, path, value in self._unnamed:
+            inside = found[place]
+            for name in path[:-1]:
+                inside = inside.setdefault(name, {})
+            inside[path[-1]] = value
+        texts: list[str | None] = []
+        for place, properties in enumerate(found):
+            try:
+                texts.append(json_text(properties) if properties else None)
+            except ValueError:
+                self._note(place, (), properties, "has other properties that do not fit json")
+                texts.append(None)
+        return pa.array(texts, pa.string())
+
+    def _misfit(self, place: int, column: EntityColumn, value: Any, message: str) -> None:
+        """Notes a value that does not fit its column, if the version of its entity names the property."""
+        if self._bucket.versions[place] in column.versions:
+            self._note(place, column.path, value, message)
+        else:
+            self._unnamed.append((place, column.path, value))
+
+    def _note(self, place: int, path: tuple[str, ...], value: Any, message: str) -> None:
+        if not self._notes:
+            return
+        bucket = self._bucket
+        found = {"path": ".".join(path), "value": _quote(value), "message": message}
+        self._lines.add(bucket.rows[place], {"type": "entity", "schema": bucket.schema(bucket.versions[place]), **found})
 
 
 def _values(objects: list[dict[str, Any]], name: str) -> list[Any]:

@@ -282,36 +282,42 @@ def shred_lines(
     the dataset's. `marked`: the same lines with marked duplicates. Accepts any bytes. Raises RegistryUnavailable and
     RegistryRefused if a schema could not be looked up.
     """
-    rules = rules or Rules()
     resolver.warm(data)
-    with _without_garbage_collection():
-        text = marked.data if marked else data
-        hidden = rules.private.hide(text) if rules.private else text
-        lines = cut(hidden)
-        if marked:
-            marked.mend(lines)
-        source = lines.source if not rules.private else marked.source if marked else data
-        if rules.private:
-            lines.source = hidden
-        events = event_columns(lines)
-        if rules.oldest:
-            refuse_old_times(lines, events, rules.oldest)
-        found = list(entity_tables(lines, events, resolver, budget or Budget(resolver.limits.unknown_keys), rules))
-        wide = _wide(events, found, lines, rules)
-        keep = ~np.isin(lines.line, np.fromiter(lines.reasons, np.int64, len(lines.reasons)))
-        tables = {}
-        definitions = {}
-        types = {}
-        shredded = [(EVENTS, events, keep), *((each.definition.table, each.table, keep[each.rows]) for each in found)]
-        for definition, table, kept in shredded if wide is None else [(*wide, keep)]:
-            table = table if kept.all() else table.filter(pa.array(kept))
-            if table.num_rows:
-                definition, table = (definition, table) if wide is None else without_empty(definition, table)
-                tables[definition.name] = table.cast(arrow_schema(definition.columns))
-                definitions[definition.name] = with_room(definition, table)
-                types[definition.name] = _types(definition, table)
-        if wide is not None and EVENTS_TABLE in types:
-            types[EVENTS_TABLE] |= entity_types(found, keep)
+    budget = budget or Budget(resolver.limits.unknown_keys)
+    with _without_garbage_collection():  # and what was parsed is gone when it is on again, or it would be searched after all
+        return _shredded(data, resolver, file, first_line, budget, rules or Rules(), marked)
+
+
+def _shredded(
+    data: bytes, resolver: Resolver, file: str, first_line: int, budget: Budget, rules: Rules, marked: Marked | None
+) -> ShreddedEvents:
+    text = marked.data if marked else data
+    hidden = rules.private.hide(text) if rules.private else text
+    lines = cut(hidden)
+    if marked:
+        marked.mend(lines)
+    source = lines.source if not rules.private else marked.source if marked else data
+    if rules.private:
+        lines.source = hidden
+    events = event_columns(lines)
+    if rules.oldest:
+        refuse_old_times(lines, events, rules.oldest)
+    found = list(entity_tables(lines, events, resolver, budget, rules))
+    wide = _wide(events, found, lines, rules)
+    keep = ~np.isin(lines.line, np.fromiter(lines.reasons, np.int64, len(lines.reasons)))
+    tables = {}
+    definitions = {}
+    types = {}
+    shredded = [(EVENTS, events, keep), *((each.definition.table, each.table, keep[each.rows]) for each in found)]
+    for definition, table, kept in shredded if wide is None else [(*wide, keep)]:
+        table = table if kept.all() else table.filter(pa.array(kept))
+        if table.num_rows:
+            definition, table = (definition, table) if wide is None else without_empty(definition, table)
+            tables[definition.name] = table.cast(arrow_schema(definition.columns))
+            definitions[definition.name] = with_room(definition, table)
+            types[definition.name] = _types(definition, table)
+    if wide is not None and EVENTS_TABLE in types:
+        types[EVENTS_TABLE] |= entity_types(found, keep)
     own = self_describing(found, keep)
     good = tables[EVENTS_TABLE].num_rows if EVENTS_TABLE in tables else 0
     bad = _bad(lines, file, first_line, source)

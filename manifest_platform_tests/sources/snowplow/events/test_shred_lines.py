@@ -429,6 +429,22 @@ def test_a_version_that_contradicts_the_others_goes_to_its_own_table(tmp_path: P
     assert result.types[recovered] == {newer: 1}
 
 
+@pytest.mark.parametrize(
+    "rules", [TYPES, Rules(), Rules(rows="lake"), Rules(rows="events")], ids=lambda rules: rules.rows + rules.validate
+)
+def test_nothing_that_was_parsed_waits_for_the_garbage_collector(registry: Path, rules: Rules):
+    lines = b"".join(enriched(contexts=contexts(entity(PAGE, {"id": f"{number}"}))) + b"\n" for number in range(50))
+    resolver = Resolver([str(registry)], rules=rules)
+    shred_lines(lines, resolver, rules=rules)
+    gc.collect()
+    gc.disable()
+    try:
+        shred_lines(lines, resolver, rules=rules)
+        assert gc.collect() == 0, "a circle of objects keeps the parsed entities of its model"
+    finally:
+        gc.enable()
+
+
 def test_garbage_collection_is_restored(resolver: Resolver):
     assert gc.isenabled()
     shredded(resolver, enriched())
