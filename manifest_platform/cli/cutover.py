@@ -12,7 +12,7 @@ from manifest_platform.cli.app import Command, as_json, examples, group
 from manifest_platform.cli.context import open_pipeline, operator
 from manifest_platform.cli.exits import Exit
 from manifest_platform.cli.output import print_json, print_table, say, some, warn, wrapped
-from manifest_platform.operations.cutover import Cutover, adopt, compare, look
+from manifest_platform.operations.cutover import Compared, Cutover, adopt, compare, look
 from manifest_platform.quantities import count_of, moment
 
 cutover = group("cutover", "Replaces another loader: checks its tables, takes them over, or compares with tables beside them.")
@@ -130,7 +130,7 @@ def compare_(
                 one.item,
                 one.table,
                 f"{one.ours:,}",
-                f"{one.theirs:,}",
+                _theirs(one),
                 f"{one.different:,}",
                 f"{one.missing:,}",
                 _left_out(one.left_out),
@@ -143,6 +143,10 @@ def compare_(
     if not found:
         return Exit.NOTHING
     return Exit.DONE if all(one.same for one in found) else Exit.FAILED
+
+
+def _theirs(one: Compared) -> str:
+    return f"{one.theirs:,}" if one.noted in (None, one.theirs) else f"{one.theirs:,} ({one.noted:,} noted)"
 
 
 def _left_out(columns: tuple[str, ...]) -> str:

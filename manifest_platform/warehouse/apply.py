@@ -20,7 +20,7 @@ from datetime import UTC, datetime
 from typing import Any, TypeVar
 
 from manifest_platform import failpoints, progress
-from manifest_platform.column_names import spelled_twice
+from manifest_platform.column_names import matched, spelled_twice
 from manifest_platform.listing import BAD_TABLE, Table
 from manifest_platform.manifest.item import short_name
 from manifest_platform.remedies import Action, Remedy
@@ -313,6 +313,15 @@ class Warehouse:
         """Returns the names of the data tables, as the warehouse has them. Writes nothing."""
         self._tables.forget()
         return sorted(self._tables.columns()) if self._engine.exists() else []
+
+    @repeated
+    def content(self, table: str, order: str) -> tuple[list[str], list[tuple[Any, ...]]]:
+        """Returns the columns and all rows of a small table of the schema, ordered by a column. Writes nothing."""
+        names = list(self.columns_of(table))
+        by = matched(names, order)
+        ordered = f" ORDER BY {self._engine.quote(by)}" if by else ""
+        query = f"SELECT {self._tables.names(names)} FROM {self._tables.qualified(table)}{ordered}"  # noqa: S608
+        return names, self._engine.execute(query)
 
     @property
     def engine(self) -> Engine:

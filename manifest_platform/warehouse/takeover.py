@@ -41,7 +41,7 @@ def standings(engine: Engine, tables: Tables, wanted: Sequence[Table]) -> Iterat
 
     for table, have in there:
         try:
-            found = fit(have, stored_columns(table), alike, False, (), engine.stored_name)
+            found = fit(have, stored_columns(table), alike, False, (), engine.stored_name, keeps_doubles=table.mode == "append")
         except Misfit as error:
             yield Standing(table.name, rows[table.name], {}, {}, str(error))
         else:

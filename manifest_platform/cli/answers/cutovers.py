@@ -57,7 +57,7 @@ class CutoverAdopted:
 
 @dataclass
 class ComparedTable:
-    """A table's rows of a run, here and there."""
+    """A table's rows of a run, here and there. `noted`: the rows of the main table that the other loader noted for the run."""
 
     item: str
     table: str
@@ -66,6 +66,7 @@ class ComparedTable:
     different: int
     missing: int
     left_out: list[str]
+    noted: int | None
     same: bool
 
 

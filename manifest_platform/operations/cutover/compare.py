@@ -7,13 +7,14 @@ the columns that both tables have. Rows that are the same in all of them count a
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from manifest_platform.operations.cutover.look import former_loader, read_notes, reading
 from manifest_platform.pipeline import Pipeline
 from manifest_platform.sources.cutover import FormerLoader
 from manifest_platform.warehouse.apply import LedgerEntry, Warehouse
-from manifest_platform.warehouse.tables import LOAD_TIME
+from manifest_platform.warehouse.engines.engine import Engine
+from manifest_platform.warehouse.tables import LOAD_TIME, naive
 
 
 @dataclass(frozen=True)
@@ -21,7 +22,8 @@ class Compared:
     """A table's rows of one run. `ours`, `theirs`: their numbers. `different`: our rows that the other does not have alike.
 
     `missing`: their rows, of the same events, that we do not have alike. `left_out`: columns that only one of the tables has,
-    which are not compared.
+    which are not compared. `noted`: the rows of the main table that the other noted for the run; more of them than `theirs` are
+    events that we do not have. None if it noted no number.
     """
 
     item: str
@@ -31,11 +33,12 @@ class Compared:
     different: int
     missing: int
     left_out: tuple[str, ...] = ()
+    noted: int | None = None
 
     @property
     def same(self) -> bool:
-        """True if both have the same rows."""
-        return self.ours == self.theirs and not self.different and not self.missing
+        """True if both have the same rows, as many as the other noted."""
+        return self.ours == self.theirs and not self.different and not self.missing and self.noted in (None, self.theirs)
 
 
 def compare(pipeline: Pipeline, schema: str | None = None, newest: int = 10) -> Iterator[Compared]:
@@ -48,12 +51,14 @@ def compare(pipeline: Pipeline, schema: str | None = None, newest: int = 10) -> 
     schema = schema or loader.schema
     with reading(pipeline, pipeline.schema) as ours:
         theirs = Warehouse(ours.engine, pipeline.name, schema)
-        noted = {run.place.rpartition("/")[2] for run in read_notes(theirs, loader).runs}
+        noted = {run.place.rpartition("/")[2]: run.rows for run in read_notes(theirs, loader).runs}
         entries = [entry for entry in ours.ledger(pipeline.source.main, 0) if _name(entry) in noted]
         shared = sorted({*ours.table_names()} & {*theirs.table_names()})
         for entry in entries[-newest:]:
             for table in filter(lambda one: _is_comparable(one, loader, ours, theirs), shared):
-                yield _compared(entry, table, loader, ours, theirs)
+                found = _compared(entry, table, loader, ours, theirs)
+                is_main = table == loader.main_table.name
+                yield replace(found, noted=noted[found.item]) if is_main else found
 
 
 def _is_comparable(table: str, loader: FormerLoader, ours: Warehouse, theirs: Warehouse) -> bool:
@@ -66,20 +71,22 @@ def _name(entry: LedgerEntry) -> str:
 
 
 def _compared(entry: LedgerEntry, table: str, loader: FormerLoader, ours: Warehouse, theirs: Warehouse) -> Compared:
-    quote = ours.engine.quote
+    engine = ours.engine
+    quote = engine.quote
     mine, other = ours.columns_of(table), theirs.columns_of(table)
     both = [name for name in mine if name in other and name != LOAD_TIME.name]
-    columns = ", ".join(_comparable(quote(name), mine[name], other[name]) for name in both)
+    columns = ", ".join(_comparable(engine, quote(name), mine[name], other[name]) for name in both)
     main = loader.main_table.name
     events = (
         f"SELECT {quote(loader.identity(main))} FROM {ours.place_of(main)} "  # noqa: S608
-        f"WHERE {quote(LOAD_TIME.name)} = TIMESTAMP '{entry.applied_at:%Y-%m-%d %H:%M:%S.%f}'"
+        f"WHERE {quote(LOAD_TIME.name)} = CAST(? AS {engine.sql_type(LOAD_TIME.type)})"
     )
     here = f"WHERE {quote(loader.identity(table))} IN ({events})"
     left, right = (f"SELECT {columns} FROM {side.place_of(table)} {here}" for side in (ours, theirs))  # noqa: S608
 
-    def count(query: str) -> int:
-        return int(ours.query(f'SELECT count(*) FROM ({query}) AS "__mp_rows"')[1][0][0])  # noqa: S608
+    def count(query: str, runs: int = 1) -> int:
+        at = [naive(entry.applied_at)] * runs
+        return int(engine.execute(f'SELECT count(*) FROM ({query}) AS "__mp_rows"', at)[0][0])  # noqa: S608
 
     left_out = sorted(({*mine} ^ {*other}) - {LOAD_TIME.name})
     return Compared(
@@ -87,17 +94,20 @@ def _compared(entry: LedgerEntry, table: str, loader: FormerLoader, ours: Wareho
         table=table,
         ours=count(left),
         theirs=count(right),
-        different=count(f"{left} EXCEPT {right}"),
-        missing=count(f"{right} EXCEPT {left}"),
+        different=count(f"{left} EXCEPT {right}", 2),
+        missing=count(f"{right} EXCEPT {left}", 2),
         left_out=tuple(left_out),
     )
 
 
-def _comparable(column: str, ours: str, theirs: str) -> str:
-    """Returns the expression of a column that both sides compare by. Numbers of different types are compared as DOUBLE."""
+def _comparable(engine: Engine, column: str, ours: str, theirs: str) -> str:
+    """Returns the expression of a column that both sides compare by: whole texts, and numbers of different types as DOUBLE.
+
+    Texts are converted, because a CHAR has blanks at its end that a VARCHAR does not have.
+    """
     kinds = {ours.partition("(")[0], theirs.partition("(")[0]}
     if len(kinds) > 1 and kinds <= {"integer", "bigint", "double", "decimal"}:
-        return f"CAST({column} AS DOUBLE PRECISION)"
-    if "json" in kinds or len(kinds) > 1:
-        return f"CAST({column} AS VARCHAR)"
+        return f"CAST({column} AS {engine.sql_type('double')})" if "double" in kinds else column
+    if kinds & {"json", "string"} or len(kinds) > 1:
+        return f"CAST({column} AS {engine.sql_type('string')})"
     return column

@@ -129,8 +129,7 @@ def read_notes(warehouse: Warehouse, loader: FormerLoader) -> _Notes:
     try:
         if loader.table not in warehouse.table_names():
             raise LoadFailed(f"there is no table {loader.table}")
-        query = f'SELECT * FROM {warehouse.place_of(loader.table)} ORDER BY "{loader.order}"'  # noqa: S608
-        found = loader.runs(*warehouse.query(query))
+        found = loader.runs(*warehouse.content(loader.table, loader.order))
     except (LoadFailed, ValueError) as error:
         raise NothingToTakeOver(
             f"schema {warehouse.schema} has no tables of {loader.name} to take over: {error}. Name their schema with --schema"

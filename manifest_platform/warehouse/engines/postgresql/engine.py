@@ -45,7 +45,11 @@ _SQL_TYPES = {
     "json": "text",  # the type json would refuse what other parsers accept
     "string": "text",
 }
-_LOGICAL_TYPES = {sql: logical for logical, sql in _SQL_TYPES.items()} | {"character varying": "string", "text": "string"}
+_LOGICAL_TYPES = {sql: logical for logical, sql in _SQL_TYPES.items()} | {
+    "character varying": "string",
+    "text": "string",
+    "smallint": "integer",  # of a table that another loader made: it holds the values that its schema allows
+}
 _ALTER_WAITS_MILLISECONDS = 200
 _LOCKED = "55P03"
 _LOOKED_UP = 10_000
@@ -470,6 +474,6 @@ def _authorities() -> str:
 
 def logical_type(sql_type: str) -> str:
     """Returns the logical type of one of PostgreSQL's; an unknown type unchanged."""
-    if sized := re.fullmatch(r"(?:numeric|character varying)(\(.+\))", sql_type):
+    if sized := re.fullmatch(r"(?:numeric|character(?: varying)?)(\(.+\))", sql_type):
         return ("decimal" if sql_type.startswith("numeric") else "string") + sized[1]
     return _LOGICAL_TYPES.get(sql_type, sql_type)

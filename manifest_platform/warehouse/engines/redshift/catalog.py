@@ -41,6 +41,7 @@ ATTACHED = """SELECT c.relname, 'comment ' || d.description AS what
 
 _LOGICAL_TYPES = {
     "boolean": "boolean",
+    "smallint": "integer",
     "integer": "integer",
     "bigint": "bigint",
     "double precision": "double",
@@ -52,10 +53,15 @@ _LOGICAL_TYPES = {
 
 
 def logical_type(sql_type: str) -> str:
-    """Returns the logical type of one of Redshift's; an unknown type unchanged."""
+    """Returns the logical type of one of Redshift's; an unknown type unchanged.
+
+    SMALLINT and CHAR are of tables that another loader made: they hold the values that their schemas allow.
+    """
     if decimal := re.fullmatch(r"numeric(\(.+\))", sql_type):
         return f"decimal{decimal[1]}"
     if sized := re.fullmatch(r"character varying\((\d+)\)", sql_type):
         length = int(sized[1])
         return "string" if length == 65_535 else f"string({max(1, length // 4)})"
+    if fixed := re.fullmatch(r"character(\(\d+\))", sql_type):  # its characters are single bytes
+        return f"string{fixed[1]}"
     return _LOGICAL_TYPES.get(sql_type, sql_type)

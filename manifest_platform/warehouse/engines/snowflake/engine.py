@@ -248,7 +248,7 @@ class Snowflake(Engine):
             return whole or f"decimal({precision},{scale})"
         if type_ == "TEXT":
             return f"string({int(length)})" if length and length < _LONGEST_TEXT else "string"
-        if type_ == "VARIANT" and self.access.has_variants:
+        if type_ in ("VARIANT", "ARRAY", "OBJECT") and self.access.has_variants:  # the latter of another loader
             return "json"
         return _SIMPLE.get(type_, type_.lower())
 
