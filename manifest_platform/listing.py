@@ -10,6 +10,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from typing import Any, Literal
 
 import orjson
@@ -248,6 +249,13 @@ class Listing:
     def rows(self, table: str) -> int:
         """Number of rows in the objects of a table."""
         return sum(found.rows for found in self.objects if found.table == table)
+
+    def times_of(self, table: str) -> tuple[datetime, datetime] | None:
+        """The first and the last time of a table's rows, in UTC; None without times."""
+        mine = [found for found in self.objects if found.table == table]
+        times = [datetime.fromisoformat(time) for one in mine for time in (one.min_time, one.max_time) if time]
+        known = [time.replace(tzinfo=UTC) if time.tzinfo is None else time.astimezone(UTC) for time in times]
+        return (min(known), max(known)) if known else None
 
     def uris(self, table: str) -> list[str]:
         """The URIs of a table's files, sorted by their first date."""

@@ -25,7 +25,15 @@ from manifest_platform.pipeline.pipeline import Pipeline
 from manifest_platform.pipeline.requests import ApplyAll, ClaimTogether, CompleteAll, Program, PutBackAll, ask, run
 from manifest_platform.pipeline.shredding import OutputGone, listing_of, portion, shredded_bytes
 from manifest_platform.sources.settings import BatchSettings
-from manifest_platform.warehouse.errors import CannotLoad, CheckInvalid, NewerControlTables, Unavailable, Unbelieved, Unclear
+from manifest_platform.warehouse.errors import (
+    CannotLoad,
+    CheckInvalid,
+    NewerControlTables,
+    Unavailable,
+    Unbelieved,
+    Unclear,
+    ViewRefused,
+)
 
 log = logging.getLogger(__name__)
 
@@ -149,7 +157,7 @@ def loading_together(
         applied = yield from ask(ApplyAll(tuple(orders)))
     except Unclear:
         return (yield from _settled(declared, claims))
-    except (CannotLoad, CheckInvalid, NewerControlTables, Unavailable, Unbelieved) as error:
+    except (CannotLoad, CheckInvalid, NewerControlTables, Unavailable, Unbelieved, ViewRefused) as error:
         for some in _parts(claims, part):
             yield from ask(PutBackAll(tuple(some), f"{count} items could not be loaded together: {error}"))
         raise

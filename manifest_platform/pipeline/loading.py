@@ -14,7 +14,7 @@ from __future__ import annotations
 import dataclasses
 import time
 import traceback
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
@@ -61,7 +61,7 @@ from manifest_platform.pipeline.requests import (
 )
 from manifest_platform.pipeline.shredding import OutputGone, listing_of, shredded_bytes
 from manifest_platform.remedies import Action, Remedy
-from manifest_platform.sources.source import LOAD
+from manifest_platform.sources.source import LOAD, SHRED
 from manifest_platform.warehouse.apply import AlreadyApplied, Applied, Full, LedgerEntry, Load, other_content
 from manifest_platform.warehouse.checks import Checked, CheckSettings
 from manifest_platform.warehouse.errors import (
@@ -75,8 +75,9 @@ from manifest_platform.warehouse.errors import (
     Unavailable,
     Unbelieved,
     Unclear,
+    ViewRefused,
 )
-from manifest_platform.warehouse.load import EMPTY, MISSING, Limits, Origin, Reload
+from manifest_platform.warehouse.load import EMPTY, MISSING, About, Limits, Origin, Reload
 from manifest_platform.warehouse.repeats import Repeats
 from manifest_platform.warehouse.rules import counts, is_same_content
 
@@ -93,7 +94,8 @@ class Declared:
     type go to a second column. `limits`: what a snapshot may do without consent. `load`: the key of the application that loads.
     `checks`: assertions on every load. `origins`: the ways to rows that older releases loaded without a load time.
     `repeats`: the rule by which rows that earlier loads brought are left out. `cuts_texts`: a text that is longer than its
-    column is cut.
+    column is cut. `main_table`: the table whose times the ledger keeps. `about`: returns the source's own
+    facts about an item for the ledger.
     """
 
     feeds: Mapping[str, tuple[Step, ...]]
@@ -105,6 +107,8 @@ class Declared:
     origins: tuple[Origin, ...] = ()
     repeats: Repeats | None = None
     cuts_texts: bool = False
+    main_table: str | None = None
+    about: Callable[[Listing], About] = lambda _: About()
 
     @classmethod
     def by(cls, pipeline: Pipeline) -> Declared:
@@ -119,6 +123,8 @@ class Declared:
             pipeline.source.origins,
             pipeline.repeats,
             pipeline.dataset.load.text == "cut",
+            pipeline.source.main_table,
+            pipeline.source.about,
         )
 
     def step(self, feed: str) -> Step:
@@ -200,7 +206,7 @@ def loading(declared: Declared, ready: Ready, listing: Listing | OutputGone) -> 
         raise
     except CannotLoad as error:
         return (yield from _failed(claim, Failure.of(error, traceback.format_exc())))
-    except (CheckInvalid, NewerControlTables, Unavailable, Unbelieved) as error:
+    except (CheckInvalid, NewerControlTables, Unavailable, Unbelieved, ViewRefused) as error:
         # Not the item's fault: the configuration or the whole warehouse is wrong, or it cannot be used now. COMMIT was not
         # sent, or it was answered, and then the ledger tells it to the next attempt.
         yield from ask(PutBack(claim, str(error)))
@@ -288,6 +294,23 @@ def order_of(declared: Declared, ready: Ready, claim: Claim, listing: Listing) -
         reload=reload_of(declared, claim.item, claim.step),
         repeats=declared.repeats,
         cuts_texts=declared.cuts_texts,
+        about=about_of(declared, claim.item, listing),
+    )
+
+
+def about_of(declared: Declared, item: Item, listing: Listing) -> About:
+    """Returns what the ledger says about an item's shredding, from its records and its listing."""
+    shredded = item.processed_by(Application(SHRED))
+    began = next((one for one in item.records if shredded and one.record_id == shredded.previous), None)
+    times = listing.times_of(declared.main_table) if declared.main_table else None
+    return dataclasses.replace(
+        declared.about(listing),
+        started=began.timestamp if began else None,
+        completed=shredded.timestamp if shredded else None,
+        release=shredded.application.version if shredded else None,
+        first_time=times and times[0],
+        last_time=times and times[1],
+        good=listing.good,
     )
 
 

@@ -169,7 +169,7 @@ class Pipeline:
         """The dataset's tables in the warehouse. Connects at first use."""
         from manifest_platform.warehouse.apply import open_warehouse
 
-        warehouse = open_warehouse(self.engine_settings, self.name, self.schema)
+        warehouse = open_warehouse(self.engine_settings, self.name, self.schema, view=self.source.applied_view)
         self._stack.callback(warehouse.close)
         return warehouse
 

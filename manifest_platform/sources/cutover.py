@@ -13,6 +13,7 @@ from datetime import datetime
 from typing import Any, ClassVar
 
 from manifest_platform.listing import Table
+from manifest_platform.warehouse.load import About
 
 
 @dataclass(frozen=True)
@@ -20,13 +21,14 @@ class FormerRun:
     """A directory that the former loader has loaded.
 
     `place`: its folder, as noted. `loaded_at`: in UTC. `rows`: of the main table; None if it was not noted. `types`: the types
-    of its rows, named as by `Schemas`.
+    of its rows, named as by `Schemas`. `about`: further facts, for our ledger.
     """
 
     place: str
     loaded_at: datetime
     rows: int | None
     types: tuple[str, ...]
+    about: About | None = None
 
 
 @dataclass(frozen=True)

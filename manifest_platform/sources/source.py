@@ -23,7 +23,8 @@ from manifest_platform.sources.preview import Bounds, Guess, Place, Sample
 from manifest_platform.sources.replays import Replays
 from manifest_platform.sources.settings import PLATFORM_STEPS, DatasetBasics, DatasetSettings
 from manifest_platform.sources.windows import FoundWindows
-from manifest_platform.warehouse.load import Limits, Origin
+from manifest_platform.warehouse.applied_view import AppliedView
+from manifest_platform.warehouse.load import About, Limits, Origin
 from manifest_platform.warehouse.repeats import Rule
 
 if TYPE_CHECKING:
@@ -177,6 +178,18 @@ class Source(ABC):
     def repeats(self) -> Rule | None:
         """The rule by which a load leaves out rows that earlier loads brought; None: all rows are loaded."""
         return None
+
+    @property
+    def applied_view(self) -> AppliedView | None:
+        """The view of loaded items that the dataset's schema gets, for tools that read another loader's table; None: no view.
+
+        Only a source whose rows are only appended may have one.
+        """
+        return None
+
+    def about(self, listing: Listing) -> About:
+        """Returns what the ledger says about an item in the words of the source's own tools: types, processor, compression."""
+        return About()
 
     @property
     def drains(self) -> tuple[Drain, ...]:

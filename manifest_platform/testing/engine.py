@@ -61,6 +61,7 @@ from manifest_platform.testing.loads import (
     window,
     written,
 )
+from manifest_platform.testing.views import ViewContract
 from manifest_platform.warehouse.apply import AlreadyApplied, Applied, Load, Warehouse, open_warehouse
 from manifest_platform.warehouse.checks import CheckSettings, NullsCheck, RowsCheck, SqlCheck, UniqueCheck
 from manifest_platform.warehouse.engines.engine import CONTROL_SCHEMA, Engine, EngineSettings
@@ -115,7 +116,7 @@ _ROWS = re.compile(r"(INSERT INTO|UPDATE|DELETE FROM|SELECT|COPY|MERGE INTO) [^;
 _COMMITTING = re.compile(r"\b(TRUNCATE|VACUUM|APPEND|ALTER|CREATE|DROP|ANALYZE|GRANT|COMMENT|TYPE)\b")
 
 
-class EngineContract:
+class EngineContract(ViewContract):
     """The requirements of the apply protocol. A subclass defines the fixtures `settings` and `unreachable`."""
 
     endless: ClassVar[str] = (

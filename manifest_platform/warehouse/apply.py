@@ -24,7 +24,8 @@ from manifest_platform.column_names import matched, spelled_twice
 from manifest_platform.listing import BAD_TABLE, Table
 from manifest_platform.manifest.item import short_name
 from manifest_platform.remedies import Action, Remedy
-from manifest_platform.warehouse import takeover
+from manifest_platform.warehouse import applied_view, takeover
+from manifest_platform.warehouse.applied_view import AppliedView
 from manifest_platform.warehouse.batch import Rows, require_consecutive, times_of
 from manifest_platform.warehouse.checks import Checked
 from manifest_platform.warehouse.columns import RenamedColumns, RenamedEntry
@@ -123,17 +124,19 @@ class Warehouse:
     """The tables of one dataset in one warehouse. Not thread-safe; several instances may work concurrently.
 
     The data tables are in `schema`, by default the dataset's name; ledger and fence are in `manifest_platform`. Every method
-    raises Unavailable if the warehouse cannot be reached, and LoadFailed if it refuses a statement.
+    raises Unavailable if the warehouse cannot be reached, and LoadFailed if it refuses a statement. `view`: the view of loaded
+    items that the schema gets before the next load.
     """
 
-    def __init__(self, engine: Engine, dataset: str, schema: str | None = None) -> None:
+    def __init__(self, engine: Engine, dataset: str, schema: str | None = None, view: AppliedView | None = None) -> None:
         self.dataset = dataset
         self.schema = schema or dataset
         if self.schema == CONTROL_SCHEMA:
             raise ValueError(f"schema {CONTROL_SCHEMA!r} is reserved. Give dataset {dataset!r} another schema")
         self._engine = engine
         self._tables = Tables(engine, self.schema)
-        self._fence, self._ledger = Fence(engine, dataset), Ledger(engine, dataset)
+        self._view, self._has_view = view, False
+        self._fence, self._ledger = Fence(engine, dataset), Ledger(engine, dataset, keeps_about=view is not None)
         self._known_tables, self._retired = KnownTables(engine, dataset), RetiredEntries(engine, dataset)
         self._renamed = RenamedColumns(engine, dataset)
         self._families = Families(engine, dataset)
@@ -233,8 +236,9 @@ class Warehouse:
 
         Raises Fenced (a newer worker or epoch has taken over); Behind (the item is late); a CannotLoad (CountMismatch,
         DuplicateKey, KeyMissing, OtherFamily, IncompatibleChange, UnsupportedMode, EpochInUse, SnapshotAhead, OtherContent,
-        CheckFailed, LoadFailed); CheckInvalid (charged to no item); Unbelieved (the warehouse was set back, or is another
-        database); ManifestBehind (believe the fence's record, then apply again); Unavailable; Unclear (COMMIT got no answer).
+        CheckFailed, LoadFailed); CheckInvalid and ViewRefused (charged to no item); Unbelieved (the warehouse was set back, or
+        is another database); ManifestBehind (believe the fence's record, then apply again); Unavailable; Unclear (COMMIT got no
+        answer).
         """
         _refuse_unsupported(load)
         self._told = []
@@ -246,6 +250,7 @@ class Warehouse:
             return self._apply_full(load, load.full)
         self._require_fence(load.feed, load.believed)
         self.prepare(load.feed)
+        self._create_view()
         with flattened(load.listing) as listing:
             return self._apply_with_known_columns(replacing(replace(load, listing=listing), self._ledger))
 
@@ -267,6 +272,7 @@ class Warehouse:
             self._authority[first.feed] = first.epoch, first.token
         self._require_fence(first.feed, first.believed)
         self.prepare(first.feed)
+        self._create_view()
         try:
             with ExitStack() as stack:
                 flat = [replace(load, listing=stack.enter_context(flattened(load.listing))) for load in loads]
@@ -413,6 +419,7 @@ class Warehouse:
     def close(self) -> None:
         """Closes the connection; the next call opens a new connection."""
         self._prepared.clear()
+        self._has_view = False
         self._forget()
         self._engine.close()
 
@@ -424,6 +431,12 @@ class Warehouse:
         self._fence.create(feed)  # first, because it refuses a fence that a newer release has written
         for control in (self._ledger, self._known_tables, self._retired, self._families):
             control.create()
+
+    def _create_view(self) -> None:
+        """Creates the view of loaded items, once. Raises ViewRefused, Conflict."""
+        if self._view and not self._has_view:
+            applied_view.create(self._engine, self.schema, self.dataset, self._view, self._ledger.table)
+            self._has_view = True
 
     def _apply_with_known_columns(self, load: Load) -> Applied | AlreadyApplied:
         """Applies with cached columns. If that fails, reads them again, because another process may have changed them."""
@@ -764,12 +777,14 @@ def open_warehouse(
     *,
     read_only: bool = False,
     patience: float | None = None,
+    view: AppliedView | None = None,
 ) -> Warehouse:
     """Returns a dataset's tables in the warehouse of the settings. It connects at first use. Close it after use.
 
-    `schema`: that of the tables; None: the dataset's name. `read_only`, `patience`: as in `EngineSettings.open`.
+    `schema`: that of the tables; None: the dataset's name. `read_only`, `patience`: as in `EngineSettings.open`. `view`: the
+    view of loaded items that a load creates.
     """
-    return Warehouse(settings.open(read_only=read_only, patience=patience), dataset, schema)
+    return Warehouse(settings.open(read_only=read_only, patience=patience), dataset, schema, view)
 
 
 def other_content(item: str, checksum: str, entry: Entry | None) -> OtherContent:

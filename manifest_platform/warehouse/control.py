@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from fnmatch import fnmatchcase
 from functools import partial
@@ -19,7 +19,7 @@ from manifest_platform.releases import FORM, RELEASE
 from manifest_platform.warehouse.control_table import POSITION, ControlTable
 from manifest_platform.warehouse.engines.engine import Engine, Transaction
 from manifest_platform.warehouse.errors import Conflict, ConstraintViolated, LoadFailed, NewerControlTables
-from manifest_platform.warehouse.load import Full, Load
+from manifest_platform.warehouse.load import About, Full, Load
 from manifest_platform.warehouse.rules import Held, Move
 from manifest_platform.warehouse.tables import naive
 
@@ -34,6 +34,7 @@ _FENCE = {
 _RECORD = """coalesce("record", '')"""
 """The column `record`, with NULL as an empty text: rows of releases without this column have NULL until the next load."""
 _LEDGER_PAGE = 1000
+_NOTHING = About()
 
 _LEDGER = {
     "dataset": "string",
@@ -53,6 +54,19 @@ _VERSION = {"version": "bigint"}
 """The version of the form of a fence or ledger row (see `releases`); release 0.1.0 wrote none."""
 _RELEASE = {"release": "string"}
 """The first release that writes fence rows of this form. An older release names it in its message."""
+_ABOUT = {
+    "shredding_started": ("timestamp", "started"),
+    "shredding_completed": ("timestamp", "completed"),
+    "processor": ("string", "processor"),
+    "processor_version": ("string", "release"),
+    "compression": ("string", "compression"),
+    "first_time": ("timestamp", "first_time"),
+    "last_time": ("timestamp", "last_time"),
+    "good": ("bigint", "good"),
+    "types": ("string", "types"),
+}
+"""Columns of the ledger with the facts of `About`: their types, and the names of the facts. Older releases know none."""
+_ABOUT_TYPES = {name: type_ for name, (type_, _) in _ABOUT.items()}
 _LEDGER_NAMES = ", ".join(f'"{name}"' for name in _LEDGER)
 _TABLES = {"dataset": "string", "table": "string", "feed": "string", "mode": "string"}
 _RETIRED = {"dataset": "string", "table": "string", "column": "string", "item": "string", "retired_at": "timestamp"}
@@ -197,7 +211,10 @@ class Fence:
 
 @dataclass(frozen=True)
 class LedgerEntry:
-    """The ledger's row of one applied item. `rows`: staged rows by table of the listing. `applied_at`: in UTC."""
+    """The ledger's row of one applied item. `rows`: staged rows by table of the listing. `applied_at`: in UTC.
+
+    `about`: what is written beside it; None in entries that were read.
+    """
 
     item: str
     feed: str
@@ -209,14 +226,21 @@ class LedgerEntry:
     rows: dict[str, int]
     checksum: str
     applied_at: datetime
+    about: About | None = field(default=None, compare=False)
 
 
 class Ledger:
-    """The ledger's rows of one dataset."""
+    """The ledger's rows of one dataset.
 
-    def __init__(self, engine: Engine, dataset: str, transaction: Transaction | None = None) -> None:
-        self._engine, self._dataset = engine, dataset
-        self._control = ControlTable(engine, "ledger", dataset, _LEDGER | _VERSION, lookups=_LEDGER_LOOKUPS)
+    `keeps_about`: the facts of `About` are needed, so that a table of an older release gets their columns too.
+    """
+
+    def __init__(
+        self, engine: Engine, dataset: str, transaction: Transaction | None = None, *, keeps_about: bool = False
+    ) -> None:
+        self._engine, self._dataset, self._keeps_about = engine, dataset, keeps_about
+        self._control = ControlTable(engine, "ledger", dataset, _LEDGER | _VERSION | _ABOUT_TYPES, lookups=_LEDGER_LOOKUPS)
+        self._about: Sequence[str] = ()  # the columns of the facts, as far as the table has them
         self._query = transaction.rows if transaction else engine.execute
 
     def within(self, transaction: Transaction) -> Ledger:
@@ -226,7 +250,9 @@ class Ledger:
     def create(self) -> None:
         """Creates the table if absent; adds the columns that a table of an older release lacks."""
         self._control.create()
-        self._control.add_columns(*_VERSION)
+        # Only a table's owner may add columns. So a table of an older release stays as it is, unless its facts are asked for.
+        known = self._control.add_columns(*_VERSION, *(_ABOUT if self._keeps_about else ()))
+        self._about = [name for name in _ABOUT if name in known]
 
     def entry(self, feed: str, item: str, since_epoch: int) -> LedgerEntry | None:
         """Returns the newest entry of an item in this epoch or later; None if there is none."""
@@ -360,13 +386,19 @@ class Ledger:
 
     def write(self, transaction: Transaction, entries: Sequence[LedgerEntry]) -> None:
         """Adds entries by one statement."""
-        marks = ", ".join(f"({', '.join('?' for _ in (*_LEDGER, FORM))})" for _ in entries)
+        names = (*_LEDGER, "version", *self._about)
+        marks = ", ".join(f"({', '.join('?' for _ in names)})" for _ in entries)
         values: list[Any] = []
         for entry in entries:
-            stored = {**vars(entry), "dataset": self._dataset, "rows": json.dumps(entry.rows)}
-            stored["applied_at"] = naive(entry.applied_at)
-            values += [*(stored[name] for name in _LEDGER), FORM]
-        transaction.write(f'INSERT INTO {self._table} ({_LEDGER_NAMES}, "version") VALUES {marks}', values)  # noqa: S608
+            stored = {**vars(entry), "dataset": self._dataset, "rows": json.dumps(entry.rows), "version": FORM}
+            stored |= {name: getattr(entry.about or _NOTHING, fact) for name, (_, fact) in _ABOUT.items()}
+            values += [naive(value) if isinstance(value := stored[name], datetime) else value for name in names]
+        transaction.write(f"INSERT INTO {self._table} ({', '.join(map(_quoted, names))}) VALUES {marks}", values)  # noqa: S608
+
+    @property
+    def table(self) -> str:
+        """The table's quoted name with its schema."""
+        return self._table
 
     @property
     def _table(self) -> str:
@@ -385,6 +417,7 @@ def _entry_of(load: Load, rows: dict[str, int], now: datetime) -> LedgerEntry:
         rows=rows,
         checksum=load.checksum,
         applied_at=now,
+        about=load.about,
     )
 
 

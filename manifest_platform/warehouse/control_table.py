@@ -75,13 +75,14 @@ class ControlTable:
         self._engine.write(f"UPDATE {self.qualified} SET {first} = {first} WHERE 1 = 0")  # noqa: S608
         self._engine.write(f"INSERT INTO {self.qualified} SELECT * FROM {self.qualified} WHERE 1 = 0")  # noqa: S608
 
-    def add_columns(self, *names: str) -> None:
-        """Adds those of these columns that the table of an older release lacks."""
+    def add_columns(self, *names: str) -> set[str]:
+        """Adds those of these columns that the table of an older release lacks; returns the columns that it then has."""
         there = self.columns() or {}
         for name in names:
             if name not in there:
                 type_ = self._sql_type(self._columns[name])
                 self._engine.execute(f"ALTER TABLE {self.qualified} ADD COLUMN {self._engine.quote(name)} {type_}")
+        return {*there, *names}
 
     def _sql_type(self, type_: str) -> str:
         return self._engine.position_type() if type_ == POSITION else self._engine.sql_type(type_)

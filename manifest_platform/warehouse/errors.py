@@ -8,6 +8,7 @@ NewerControlTables  a newer release has written here: this release loads nothing
 Unbelieved          the warehouse was set back, or is another database: nothing is loaded until a person decides
 ManifestBehind      the manifest was set back: it must believe the fence's record, and try again
 CheckInvalid        the configuration has a wrong check: nothing is loaded until it is fixed
+ViewRefused         the configuration asks for a view that cannot be created: nothing is loaded until it is fixed
 Unclear             the outcome is unknown: raise the fence, then ask the ledger
 """
 
@@ -165,6 +166,10 @@ class CheckFailed(CannotLoad):
 
 class CheckInvalid(WarehouseError, Misconfigured):
     """The warehouse refuses the SELECT of a check. Every item would meet the same error, so it is charged to none."""
+
+
+class ViewRefused(WarehouseError, Misconfigured):
+    """The view of loaded items cannot be created. Nothing was loaded, and no item is at fault."""
 
 
 class LoadFailed(CannotLoad):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from datetime import datetime
 
 from manifest_platform.listing import Listing
 from manifest_platform.warehouse.checks import CheckSettings
@@ -78,6 +79,26 @@ class Reload:
 
 
 @dataclass(frozen=True)
+class About:
+    """Facts about a shredded directory, which the ledger keeps for people and other tools. No load depends on them.
+
+    `started`, `completed`: when it was shredded. `processor`, `release`: by which program, and by which release of it.
+    `compression`, `types`: of its files, and of its rows, in the words of the source's own tools. `first_time`, `last_time`: of
+    the rows of its main table. `good`: its good rows. Times are in UTC.
+    """
+
+    started: datetime | None = None
+    completed: datetime | None = None
+    processor: str | None = None
+    release: str | None = None
+    compression: str | None = None
+    first_time: datetime | None = None
+    last_time: datetime | None = None
+    good: int | None = None
+    types: str | None = None
+
+
+@dataclass(frozen=True)
 class Load:
     """A shredded directory to apply, and the authority to apply it.
 
@@ -94,7 +115,7 @@ class Load:
     a column beside it. `checks`: assertions that the load must meet (see `checks`). `reload`: the load replaces the item's
     rows. `replaces`: the record id of the ledger's entry whose rows it replaces; empty if there is none.
     `repeats`: the rule by which rows that earlier loads brought are left out (see `repeats`); None: all rows are loaded.
-    `cuts_texts`: a text that is longer than its column is cut; otherwise it is refused.
+    `cuts_texts`: a text that is longer than its column is cut; otherwise it is refused. `about`: facts for the ledger.
     """
 
     item: str
@@ -117,3 +138,4 @@ class Load:
     replaces: str = ""
     repeats: Repeats | None = None
     cuts_texts: bool = False
+    about: About | None = None

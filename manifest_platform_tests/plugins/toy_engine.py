@@ -123,7 +123,8 @@ class Toy(Engine):
         found: dict[str, dict[str, str]] = {}
         if self._file(schema).exists():
             tables = f"{self.qualified(schema)}.sqlite_schema AS t, pragma_table_info(t.name, ?) AS c"
-            for table, column, type_ in self.execute(f"SELECT t.name, c.name, c.type FROM {tables}", (schema,)):
+            query = f"SELECT t.name, c.name, c.type FROM {tables} WHERE t.type = 'table'"
+            for table, column, type_ in self.execute(query, (schema,)):
                 found.setdefault(table, {})[column] = type_.lower().replace("_text", "")
         return found
 

@@ -121,4 +121,5 @@ def _entry(pipeline: Pipeline, key: ItemKey, run: FormerRun) -> LedgerEntry:
         rows={} if run.rows is None else {former_loader(pipeline.source).main_table.name: run.rows},
         checksum="",
         applied_at=run.loaded_at,
+        about=run.about,
     )

@@ -12,6 +12,7 @@ from manifest_platform.listing import Table
 from manifest_platform.sources.cutover import FormerLoader, FormerRun, FormerRuns
 from manifest_platform.sources.snowplow.schemas.keys import SchemaKey
 from manifest_platform.sources.snowplow.settings import EVENTS_TABLE
+from manifest_platform.warehouse.load import About
 
 _NEEDED = ("base", "ingestion_tstamp")
 
@@ -58,8 +59,30 @@ def _run(row: Mapping[str, Any]) -> FormerRun:
         raise ValueError("base is not the URI of a folder")
     if not isinstance(at, datetime):
         raise ValueError(f"ingestion_tstamp is {at!r}")
-    time = at.replace(tzinfo=UTC) if at.tzinfo is None else at.astimezone(UTC)
-    return FormerRun(place.rstrip("/"), time, None if count is None else int(count), _types(row.get("types")))
+    rows, types = None if count is None else int(count), row.get("types")
+    return FormerRun(place.rstrip("/"), _utc(at), rows, _types(types), _about(row, rows, types))
+
+
+def _utc(time: datetime) -> datetime:
+    return time.replace(tzinfo=UTC) if time.tzinfo is None else time.astimezone(UTC)
+
+
+def _about(row: Mapping[str, Any], rows: int | None, types: Any) -> About:
+    def time(name: str) -> datetime | None:
+        value = row.get(name)
+        return _utc(value) if isinstance(value, datetime) else None
+
+    return About(
+        started=time("shredding_started"),
+        completed=time("shredding_completed"),
+        processor=row.get("processor_artifact"),
+        release=row.get("processor_version"),
+        compression=row.get("compression"),
+        first_time=time("min_collector_tstamp"),
+        last_time=time("max_collector_tstamp"),
+        good=rows,
+        types=types if isinstance(types, str) else None if types is None else orjson.dumps(types).decode(),
+    )
 
 
 def _types(text: Any) -> tuple[str, ...]:

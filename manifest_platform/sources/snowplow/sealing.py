@@ -20,14 +20,13 @@ from manifest_platform.sources.snowplow.recognition import SEAL
 from manifest_platform.sources.snowplow.rules import Rows
 from manifest_platform.sources.snowplow.schemas.keys import SchemaKey, is_key
 from manifest_platform.sources.snowplow.seal import Entity, Seal, SealedType
-from manifest_platform.sources.snowplow.settings import EVENTS_TABLE
+from manifest_platform.sources.snowplow.settings import ARTIFACT, ATOMIC, EVENTS_TABLE
 
 if TYPE_CHECKING:
     from manifest_platform.listing import Listing
     from manifest_platform.shred.batch import Directory
 
-_ATOMIC = "iglu:com.snowplowanalytics.snowplow/atomic/"
-_ARTIFACT, _LONGEST_VERSION = "manifest-platform", 16  # the schema allows no longer version
+_LONGEST_VERSION = 16  # the schema allows no longer version
 _WRITERS = 8  # concurrent writes, because each write to an object store takes round trips
 
 Types = Sequence[tuple[SchemaKey, Entity]]
@@ -76,7 +75,7 @@ def seal_of(listing: Listing, output: str, started: datetime, rows: Rows, types:
         completed=_iso(datetime.now(UTC)),
         first=min((one.min_time for one in events if one.min_time), default=None),
         last=max((one.max_time for one in events if one.max_time), default=None),
-        processor=(_ARTIFACT, __version__[:_LONGEST_VERSION]),
+        processor=(ARTIFACT, __version__[:_LONGEST_VERSION]),
         file_format="PARQUET" if wide else None,
         good=listing.good,
         bad=listing.bad,
@@ -90,7 +89,7 @@ def types_of(listing: Listing) -> Types:
     }
     rows: dict[str, int] = {}
     for one in listing.types:
-        if is_key(one.type) and not one.type.startswith(_ATOMIC):
+        if is_key(one.type) and not one.type.startswith(ATOMIC):
             rows[one.type] = rows.get(one.type, 0) + one.rows
     found: list[tuple[SchemaKey, Entity]] = []
     for schema, count in sorted(rows.items()):

@@ -31,6 +31,10 @@ FEED = "enriched"
 RUNS = "run"
 """The layout where each directory is a run."""
 EVENTS_TABLE = "events"
+ATOMIC = "iglu:com.snowplowanalytics.snowplow/atomic/"
+"""The beginning of the schema of the events themselves."""
+ARTIFACT = "manifest-platform"
+"""The name of this platform where Snowplow's tools name the processor."""
 
 
 def time_column(table: str) -> str:
@@ -247,6 +251,20 @@ class SnowplowLoadSettings(LoadSettings):
         description="for `warehouse`, the days of `collector_tstamp` before a run's first event in which its events are looked"
         " for, null: 14; for `seen`, the days that an event is remembered, null: 180",
     )
+
+    manifest_view: str | None = Field(
+        None,
+        pattern=r"^[a-z_][a-z0-9_]{0,62}$",
+        description="the name of a view in the dataset's schema with the columns of the table `manifest` of Snowplow's loader:"
+        " a row for each loaded run, for dashboards and alerts that read that table. null: no view",
+    )
+
+    @field_validator("manifest_view")
+    @classmethod
+    def _is_no_table(cls, name: str | None) -> str | None:
+        if name in (EVENTS_TABLE, BAD_TABLE):
+            raise ValueError(f"{name} is a table of the dataset; allowed: names that no table has, such as manifest")
+        return name
 
     @property
     def days(self) -> float:

@@ -35,7 +35,7 @@ from manifest_platform.sources.replays import Replays
 from manifest_platform.sources.snowplow.settings import EVENTS_TABLE, FEED, RUNS, SnowplowSettings, time_column
 from manifest_platform.sources.source import LOAD, SHRED, Known, Named, Source, Words, rewritten
 from manifest_platform.sources.windows import FoundWindows, Registered, Stretch, divide, list_windows, read_window
-from manifest_platform.warehouse.load import Origin
+from manifest_platform.warehouse.load import About, Origin
 from manifest_platform.warehouse.repeats import Identity, Rule
 
 if TYPE_CHECKING:
@@ -46,6 +46,7 @@ if TYPE_CHECKING:
     from manifest_platform.sources.cutover import FormerLoader
     from manifest_platform.sources.schemas import Schemas
     from manifest_platform.sources.snowplow.schemas.registry import Place as Registry
+    from manifest_platform.warehouse.applied_view import AppliedView
 
 
 # Seconds are two digits and then the end or a suffix; without seconds, the suffix follows the minutes.
@@ -183,6 +184,20 @@ class SnowplowEnriched(Source):
         """The rule for events of earlier runs: the same id and fingerprint. Entities follow the event that they belong to."""
         load = self.settings.load
         return None if load.duplicates == "off" else Rule(IDENTITY, load.days, load.duplicates == "seen")
+
+    @property
+    def applied_view(self) -> AppliedView | None:
+        """The view with the columns of the loader's table `manifest`."""
+        from manifest_platform.sources.snowplow.manifest_view import manifest_view
+
+        name = self.settings.load.manifest_view
+        return manifest_view(name) if name else None
+
+    def about(self, listing: Listing) -> About:
+        """Returns the schemas of a run, and who has shredded it, as the loader's table `manifest` has them."""
+        from manifest_platform.sources.snowplow.manifest_view import about
+
+        return about(listing)
 
     @property
     def replays(self) -> Replays | None:

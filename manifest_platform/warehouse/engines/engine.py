@@ -166,6 +166,8 @@ class Engine(ABC):
     """True if only people give a text column a length: staged texts, in a table, are measured or cut for such columns."""
     most_columns: ClassVar[int | None] = None
     """Most columns of a table; None for no limit."""
+    views_span_schemas: ClassVar[bool] = False
+    """True if a view may read a table of another schema, and `views` names the views of a schema."""
 
     @abstractmethod
     def execute(self, sql: str, parameters: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
@@ -230,10 +232,18 @@ class Engine(ABC):
 
     @abstractmethod
     def columns(self, schema: str) -> dict[str, dict[str, str]]:
-        """Returns the logical type of every column of a schema, by table and column; an unknown type unchanged.
+        """Returns the logical type of every column of a schema's tables, by table and column; an unknown type unchanged.
 
-        Empty for a schema that does not exist, and with `read_only` also for a warehouse that does not exist.
+        Views are no tables. Empty for a schema that does not exist, and with `read_only` for a warehouse that does not exist.
         """
+
+    def views(self, schema: str) -> list[str]:
+        """Returns the names of the views of a schema. Needed only with `views_span_schemas`."""
+        return []
+
+    def json_value(self, text: str) -> str:
+        """Returns the expression by which people get the JSON value of a text in a view: the text, unless they need more."""
+        return text
 
     @abstractmethod
     def widen(self, table: str, column: str, sql_type: str) -> None:

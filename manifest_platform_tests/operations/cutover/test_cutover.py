@@ -10,21 +10,26 @@ from typing import Any
 
 import pytest
 
-from manifest_platform import failpoints
+from manifest_platform import __version__, failpoints
 from manifest_platform.manifest import Refused
 from manifest_platform.operations.cutover import NothingToTakeOver, adopt, compare, look
 from manifest_platform.operations.doctor import Doctor
 from manifest_platform.operations.migration import WorkedOn
 from manifest_platform.operations.tables import states_of_tables
-from manifest_platform.pipeline import Event, Loaded
+from manifest_platform.pipeline import Event, Loaded, Stop
 from manifest_platform.pipeline.discovery import discover
 from manifest_platform.sources.cutover import FormerRuns
 from manifest_platform.sources.snowplow.cutover import SnowplowLoader
-from manifest_platform_tests.pipeline.shop import EVENTS, Shop, drained, run_name, run_names, watermark
+from manifest_platform_tests.pipeline.shop import EVENTS, Shop, drained, history, loaded_record, run_name, run_names, watermark
 
 ATOMIC = {"load": {"schema_name": "atomic"}}
 NOTED = datetime(2024, 5, 15, tzinfo=UTC)
 LOADER = SnowplowLoader()
+LOADERS_COLUMNS = (
+    *("base", "types", "shredding_started", "shredding_completed", "min_collector_tstamp", "max_collector_tstamp"),
+    *("ingestion_tstamp", "compression", "processor_artifact", "processor_version", "count_good"),
+)
+"""The columns of the loader's table `manifest`, as its release 5.6.3 creates it, in their order."""
 
 
 def former(home: Path, spark: Any, *numbers: int, landed: int = 4, noted: dict[int, int] | None = None) -> Shop:
@@ -235,3 +240,38 @@ def test_notes_of_all_releases_are_read():
     with pytest.raises(ValueError, match="has no column base"):
         LOADER.runs(["id"], [])
     assert LOADER.runs(["base", "ingestion_tstamp"], []) == FormerRuns(())
+
+
+def test_a_view_goes_on_where_the_loaders_own_table_ended(tmp_path: Path, spark: Any):
+    """The order of the how-to: take over, rename the loader's table, load. Until it is renamed, no item fails."""
+    former(tmp_path, spark, 0, 1, landed=3)
+    shop = Shop(tmp_path, load={"schema_name": "atomic", "manifest_view": "manifest"})
+    with shop.open() as pipeline:
+        adopt(pipeline)
+        discover(pipeline, everything=True)
+        _, report = drained(pipeline, spark)
+        assert report.stop is Stop.UNAVAILABLE and "Rename the table, such as to manifest_before" in report.reason
+        assert not any("Failed" in words for words in history(pipeline, 2))
+        pipeline.warehouse.engine.execute("ALTER TABLE atomic.manifest RENAME TO manifest_before")
+        events, _ = drained(pipeline, spark)
+        assert loaded(events) == run_names(2)
+        columns, rows = pipeline.warehouse.query("SELECT * FROM manifest ORDER BY base")
+        [(first, last)] = pipeline.warehouse.query("SELECT min(collector_tstamp), max(collector_tstamp) FROM events")[1]
+        record = loaded_record(pipeline, 2)
+        pipeline.warehouse.close()
+        assert Doctor(pipeline).examine().findings == states_of_tables(pipeline).differences == []
+    assert tuple(columns) == LOADERS_COLUMNS
+    shown = [dict(zip(columns, row, strict=True)) for row in rows]
+    assert [one["base"] for one in shown] == [f"{tmp_path.as_uri()}/landing/{name}/" for name in run_names(0, 1, 2)]
+    assert [one["count_good"] for one in shown] == [EVENTS] * 3
+    assert json.loads(shown[0]["types"]) == [{"schemaKey": "iglu:com.acme/link_click/jsonschema/1-0-0", "format": "TSV"}]
+    assert {one["schemaKey"]: one["format"] for one in json.loads(shown[2]["types"])}.items() >= {
+        "iglu:com.acme/link_click/jsonschema/1-0-0": "TSV"
+    }.items()
+    assert [one["ingestion_tstamp"] for one in shown[:2]] == [
+        (NOTED + n * timedelta(minutes=10)).replace(tzinfo=None) for n in (0, 1)
+    ]
+    assert shown[2]["ingestion_tstamp"].isoformat() == record.data["applied_at"].removesuffix("+00:00")
+    assert shown[2]["shredding_started"] <= shown[2]["shredding_completed"] <= shown[2]["ingestion_tstamp"]
+    assert first <= shown[2]["min_collector_tstamp"] <= shown[2]["max_collector_tstamp"] == last
+    assert [shown[2][name] for name in LOADERS_COLUMNS[7:10]] == ["NONE", "manifest-platform", __version__]

@@ -9,7 +9,7 @@ from collections.abc import Generator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from manifest_platform import questions, storage
 from manifest_platform.listing import Table
@@ -53,6 +53,8 @@ class DuckDB(Engine):
     With `read_only`, for queries: nothing is created or changed, and a query reaches nothing else (see `questions`). Several
     processes may read a file at the same time, but not while a process writes it.
     """
+
+    views_span_schemas: ClassVar[bool] = True
 
     def __init__(self, path: str | Path, patience: float = Engine.patience, read_only: bool = False) -> None:
         self.path = Path(path)
@@ -159,13 +161,22 @@ class DuckDB(Engine):
     def columns(self, schema: str) -> dict[str, dict[str, str]]:
         """Returns the columns of a schema, with one query of the catalog."""
         found: dict[str, dict[str, str]] = {}
-        query = "SELECT table_name, column_name, data_type FROM duckdb_columns() WHERE database_name = ? AND schema_name = ?"
+        query = (
+            "SELECT table_name, column_name, data_type FROM duckdb_columns() WHERE database_name = ? AND schema_name = ? "
+            "AND table_oid IN (SELECT table_oid FROM duckdb_tables() WHERE database_name = ? AND schema_name = ?)"
+        )
         if self.read_only and not self.path.exists():
             return found
         self.connection()
-        for table, column, sql_type in self.execute(query, (self._catalog, schema)):
+        for table, column, sql_type in self.execute(query, (self._catalog, schema) * 2):
             found.setdefault(table, {})[column] = _LOGICAL_TYPES.get(sql_type, sql_type.lower())
         return found
+
+    def views(self, schema: str) -> list[str]:
+        """Returns the names of the views of a schema."""
+        self.connection()
+        query = "SELECT view_name FROM duckdb_views() WHERE database_name = ? AND schema_name = ?"
+        return [name for (name,) in self.execute(query, (self._catalog, schema))]
 
     def compared(self, name: str) -> str:
         """Returns the name in lower case: DuckDB matches names without case, in quotes too."""

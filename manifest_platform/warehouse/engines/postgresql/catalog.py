@@ -10,6 +10,13 @@ COLUMNS = """SELECT c.relname, a.attname, format_type(a.atttypid, a.atttypmod)
     ORDER BY c.relname, a.attnum"""
 """The tables of a schema, their columns and the types of these, in the order of the columns. Without views."""
 
+VIEWS = """SELECT c.relname
+    FROM pg_catalog.pg_class AS c
+    JOIN pg_catalog.pg_namespace AS n ON n.oid = c.relnamespace
+    WHERE n.nspname = ? AND c.relkind IN ('v', 'm')
+    ORDER BY c.relname"""
+"""The views of a schema."""
+
 OWNERS = """SELECT c.relname, pg_catalog.pg_get_userbyid(c.relowner)
     FROM pg_catalog.pg_class AS c
     JOIN pg_catalog.pg_namespace AS n ON n.oid = c.relnamespace

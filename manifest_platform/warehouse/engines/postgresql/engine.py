@@ -18,7 +18,7 @@ from manifest_platform.masking import SecretOutOfReach, UnusableSecret
 from manifest_platform.warehouse.engines.engine import CONTROL_SCHEMA, NTH, Engine, JsonEntries, Need, Same, Staging, schemas_of
 from manifest_platform.warehouse.engines.marks import translated as with_marks
 from manifest_platform.warehouse.engines.postgresql import staging as copying
-from manifest_platform.warehouse.engines.postgresql.catalog import ATTACHED, COLUMNS, INDEX, OWNERS
+from manifest_platform.warehouse.engines.postgresql.catalog import ATTACHED, COLUMNS, INDEX, OWNERS, VIEWS
 from manifest_platform.warehouse.engines.postgresql.errors import translated
 from manifest_platform.warehouse.engines.postgresql.rows import HEADER, TRAILER, encoded
 from manifest_platform.warehouse.errors import (
@@ -92,6 +92,7 @@ class PostgreSQL(Engine):
     measures_texts: ClassVar[bool] = True
     most_columns: ClassVar[int | None] = 1_600
     swaps_names: ClassVar[bool] = False
+    views_span_schemas: ClassVar[bool] = True
 
     def __init__(self, address: Address, patience: float = Engine.patience, read_only: bool = False) -> None:
         self.address, self.patience, self.read_only = address, patience, read_only
@@ -243,6 +244,10 @@ class PostgreSQL(Engine):
         for table, column, sql_type in self.execute(COLUMNS, (self.stored_name(schema),)):
             found.setdefault(table, {})[column] = logical_type(sql_type)
         return found
+
+    def views(self, schema: str) -> list[str]:
+        """Returns the names of the views of a schema."""
+        return [name for (name,) in self.execute(VIEWS, (self.stored_name(schema),))]
 
     def table_creation(self, name: str, columns: Mapping[str, str], table: Table | None) -> str:
         """Returns the statement that creates a table, with an index of its key: each window deletes rows by their keys."""

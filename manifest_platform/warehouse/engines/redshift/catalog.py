@@ -16,6 +16,13 @@ COLUMNS = """SELECT c.relname, a.attname, format_type(a.atttypid, a.atttypmod)
     ORDER BY c.relname, a.attnum"""
 """The tables of a schema, their columns and the types of these, in the order of the columns. Without views."""
 
+VIEWS = """SELECT c.relname
+    FROM pg_class AS c
+    JOIN pg_namespace AS n ON n.oid = c.relnamespace
+    WHERE n.nspname = ? AND c.relkind = 'v'
+    ORDER BY c.relname"""
+"""The views of a schema."""
+
 KEYS = """SELECT a.attisdistkey, a.attsortkeyord <> 0
     FROM pg_class AS c
     JOIN pg_namespace AS n ON n.oid = c.relnamespace

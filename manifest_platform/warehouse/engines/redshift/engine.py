@@ -61,6 +61,7 @@ class Redshift(Engine):
 
     locks_tables: ClassVar[bool] = True
     swaps_names: ClassVar[bool] = False
+    views_span_schemas: ClassVar[bool] = True
     longest_name: ClassVar[int | None] = 127
 
     def __init__(
@@ -282,6 +283,10 @@ class Redshift(Engine):
         for table, column, sql_type in self.execute(catalog.COLUMNS, (self.stored_name(schema),)):
             found.setdefault(table, {})[column] = catalog.logical_type(sql_type)
         return found
+
+    def views(self, schema: str) -> list[str]:
+        """Returns the names of the views of a schema."""
+        return [name for (name,) in self.execute(catalog.VIEWS, (self.stored_name(schema),))]
 
     def table_creation(self, name: str, columns: Mapping[str, str], table: Table | None) -> str:
         """Returns the statement that creates a table, with its layout."""

@@ -64,6 +64,7 @@ class Snowflake(Engine):
 
     locks_tables: ClassVar[bool] = True
     swaps_names: ClassVar[bool] = False
+    views_span_schemas: ClassVar[bool] = True
     longest_name: ClassVar[int | None] = 255
 
     def __init__(self, access: Access, patience: float = Engine.patience, read_only: bool = False) -> None:
@@ -241,6 +242,16 @@ class Snowflake(Engine):
             if mine is not None and its is not None:
                 found.setdefault(mine, {})[its] = self._logical(*type_)
         return found
+
+    def views(self, schema: str) -> list[str]:
+        """Returns the names of the views of a schema."""
+        query = "SELECT TABLE_NAME FROM INFORMATION_SCHEMA.VIEWS WHERE TABLE_SCHEMA = ? ORDER BY TABLE_NAME"
+        names = [read_back(name) for (name,) in self.execute(query, (stored(self.stored_name(schema)),))]
+        return [name for name in names if name is not None]
+
+    def json_value(self, text: str) -> str:
+        """Returns a VARIANT, whose parts a query can name; NULL for a text that is no JSON."""
+        return f"TRY_PARSE_JSON({text})"
 
     def _logical(self, type_: str, length: int | None, precision: int | None, scale: int | None) -> str:
         if type_ == "NUMBER":
