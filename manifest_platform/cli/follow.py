@@ -21,6 +21,7 @@ from manifest_platform.manifest import Refused
 from manifest_platform.notices import Bell
 from manifest_platform.pipeline import DiscoveryReport, FeedEnd, Pipeline
 from manifest_platform.pipeline.follow import Drained, Follower, Hindered, StandsBy, Stuck, Told, TookOver, follow, listen
+from manifest_platform.pipeline.health import answering
 
 
 def run(context: typer.Context, feeds: Sequence[str] | None, target: str | None) -> None:
@@ -45,6 +46,7 @@ def run(context: typer.Context, feeds: Sequence[str] | None, target: str | None)
             followers += [follower] if follower.pipeline.feeds else []
         if not followers:
             raise Refused("there is no landing root to follow: the items of these datasets are registered with `put new`")
+        stack.enter_context(answering(settings.follow.health, lambda: [one.health for one in followers]))
         bell = stack.enter_context(closing(Bell()))
         listen(bell, followers, lambda text: warn(wrapped(f"warning: {text}", others="  ")))
         printers = {one.health.dataset: _Printer(context, one.health.dataset, len(followers) > 1) for one in followers}

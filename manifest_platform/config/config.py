@@ -162,6 +162,12 @@ class FollowConfig(Settings):
         description="seconds between two listings of a landing root. Notices wake the follower before that, and a listing finds"
         " what they lost",
     )
+    health: str | None = Field(
+        None,
+        pattern=r"^[A-Za-z0-9.\-]+:\d{1,5}$",
+        description="`host:port` at which the follower answers GET /healthz with the state of each dataset, as JSON; such as"
+        " `127.0.0.1:8181`. It asks for no password, so keep it to the machine's or the cluster's own network",
+    )
     warm_spark: bool = Field(
         True, description="starts Spark as soon as nothing waits, so that the first directory need not wait"
     )

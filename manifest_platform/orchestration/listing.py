@@ -30,7 +30,7 @@ from manifest_platform.orchestration.wiring import Wiring
 from manifest_platform.pipeline import Pipeline
 from manifest_platform.pipeline.blackout import blackout_reason
 from manifest_platform.pipeline.discovery import discover
-from manifest_platform.pipeline.work import Reading, work_waiting
+from manifest_platform.pipeline.work import Reading, is_followed, work_waiting
 
 
 def _untold(pipeline: Pipeline, instance: dg.DagsterInstance, job: str, feeds: Sequence[str], reading: Reading) -> str | None:
@@ -61,8 +61,13 @@ def _unchecked(names: Names, instance: dg.DagsterInstance, feeds: Sequence[str],
 def _asks(
     instance: dg.DagsterInstance, names: Names, job: str, now: datetime, feeds: Sequence[str], readings: Sequence[Reading]
 ) -> str | None:
-    """Returns the work that a drain of all targets could do now; else blocks to report; else feeds to check; else None."""
+    """Returns the work that a drain of all targets could do now; else blocks to report; else feeds to check; else None.
+
+    The work of a dataset that a follower works on is left to it, until it ends or its lease expires.
+    """
     works = [work_waiting(one.pipeline, now, feeds, one) for one in readings]
+    if any(works) and is_followed(readings[0].pipeline, now):
+        works = []
     if not any(works):
         works = [_untold(one.pipeline, instance, job, feeds, one) for one in readings]
     if not any(works):

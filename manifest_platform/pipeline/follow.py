@@ -12,13 +12,12 @@ import random
 import time
 from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import closing
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import datetime, timedelta
-from enum import StrEnum
 
 from manifest_platform import storage
 from manifest_platform.config.config import FollowConfig
-from manifest_platform.manifest import Application, Blocked, Lease, LeaseBusy, Memory, Refused, Standing
+from manifest_platform.manifest import Blocked, Lease, LeaseBusy, Memory, Refused, Standing
 from manifest_platform.manifest.store import StoreError
 from manifest_platform.manifest.stores import file_identity, notices
 from manifest_platform.notices import Bell, Notices
@@ -26,16 +25,14 @@ from manifest_platform.notices.files import FileNotices
 from manifest_platform.pipeline.discovery import discover
 from manifest_platform.pipeline.drain import Spark, drain
 from manifest_platform.pipeline.events import Budget, DiscoveryReport, DrainReport, Event, FeedEnd, Loaded, Stop
+from manifest_platform.pipeline.health import Doing, Health
 from manifest_platform.pipeline.pipeline import Pipeline
-from manifest_platform.pipeline.work import Reading, work_waiting
+from manifest_platform.pipeline.work import FOLLOW, PLACE, Reading, work_waiting
 from manifest_platform.sources.directories import Marker, Settle
 from manifest_platform.sources.errors import LandingError
 from manifest_platform.spark import SparkUnavailable
 from manifest_platform.warehouse.errors import WarehouseError
 
-FOLLOW = Application("follow")
-"""The application whose lease a follower holds; the place is PLACE."""
-PLACE = "0"
 LANDING, STORE = "landing", "store"
 """The two things that ring: a dataset's landing, as `landing NAME`, and the store of all datasets."""
 TURN = Budget(seconds=60)
@@ -45,16 +42,6 @@ STANDBY_SECONDS = 2.0
 _FIRST_PAUSE, _LONGEST_PAUSE, _LONGEST_TURN_WAIT = 1.0, 60.0, 5.0
 _WAITS = (Standing.WAITING, Standing.PROCESSING, Standing.MODE)
 _FAULTS = (Stop.UNAVAILABLE, Stop.FENCED, Stop.HELD, Stop.BUSY)
-
-
-class Doing(StrEnum):
-    """The present work of a follower. `standby`: another follower works on the dataset. `unavailable`: an outage."""
-
-    STARTING = "starting"
-    STANDBY = "standby"
-    IDLE = "idle"
-    WORKING = "working"
-    UNAVAILABLE = "unavailable"
 
 
 @dataclass(frozen=True)
@@ -93,20 +80,6 @@ class Stuck:
 
 
 Told = Event | DiscoveryReport | StandsBy | TookOver | Hindered | Drained | Stuck
-
-
-@dataclass
-class Health:
-    """The state of a follower's work on a dataset, for anybody who asks. Times are UTC."""
-
-    dataset: str
-    doing: Doing = Doing.STARTING
-    looked_at: datetime | None = None
-    listed_at: datetime | None = None
-    item: str | None = None
-    item_at: datetime | None = None
-    blocked: dict[str, str] = field(default_factory=dict)
-    unavailable: str = ""
 
 
 class Follower:

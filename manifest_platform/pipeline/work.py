@@ -15,6 +15,10 @@ from manifest_platform.pipeline.chain import broken
 from manifest_platform.pipeline.pipeline import Pipeline
 from manifest_platform.sources.source import SHRED
 
+FOLLOW = Application("follow")
+"""The application whose lease a follower holds; the place is PLACE."""
+PLACE = "0"
+
 
 class Reading:
     """The reads of a look: all states and leases with one read, and each feed's next item to load at most once.
@@ -59,6 +63,12 @@ def work_waiting(
     seen = reading or Reading(pipeline)
     found = [work for feed in feeds or pipeline.feeds for work in _work_of(pipeline, feed, now, seen)]
     return "; ".join(found) or None
+
+
+def is_followed(pipeline: Pipeline, now: datetime) -> bool:
+    """True if a follower works on the dataset, by its lease: then nobody else needs to begin a drain."""
+    lease = pipeline.manifest.lease(FOLLOW, PLACE)
+    return lease is not None and lease.is_live(now)
 
 
 def _work_of(pipeline: Pipeline, feed: str, now: datetime, reading: Reading) -> Iterator[str]:

@@ -266,7 +266,7 @@ def test_an_unknown_key_is_reported_with_those_that_are_allowed(write):
     assert f"datasets.acme.landing.path: unknown key; allowed here: {allowed}" in message
     assert (
         "allowed here: dagster, datasets, deployment, drain, files, follow, housekeeping, lease, limits, manifest, spark,"
-            " targets, warehouse" in problems(write(f"spork: {{}}\n{WHOLE}"))
+        " targets, warehouse" in problems(write(f"spork: {{}}\n{WHOLE}"))
     )
 
 

@@ -3,10 +3,26 @@
 from __future__ import annotations
 
 import signal
+import time
+from collections.abc import Callable
+from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any, NoReturn
 
-from manifest_platform_tests.pipeline.following import Following
-from manifest_platform_tests.pipeline.shop import Shop, run_name
+import httpx
+import pytest
+
+from manifest_platform import failpoints, masking
+from manifest_platform.config.config import FollowConfig
+from manifest_platform.manifest import Refused
+from manifest_platform.notices import Bell, Notices
+from manifest_platform.notices import bell as bell_module
+from manifest_platform.pipeline import Stop
+from manifest_platform.pipeline.follow import Drained, Follower, Told
+from manifest_platform.pipeline.health import Doing, Health, answering
+from manifest_platform.spark import SparkUnavailable
+from manifest_platform_tests.pipeline.following import Following, SessionHere
+from manifest_platform_tests.pipeline.shop import Shop, history, run_name
 
 NEVER = 3600
 """Seconds between listings, so that only notices wake the follower."""
@@ -16,15 +32,192 @@ def shop(home: Path, listing_seconds: float = NEVER, **settings: object) -> Shop
     return Shop(home, follow={"listing_seconds": listing_seconds, "warm_spark": False}, **settings)
 
 
-def test_a_directory_is_loaded_when_it_is_complete_and_the_follower_ends_well(tmp_path: Path) -> None:
-    made = shop(tmp_path)
-    with Following(made.config_file) as follower:
-        follower.told("following")
+def test_directories_are_loaded_as_they_land_and_a_second_follower_takes_over_at_once(tmp_path: Path) -> None:
+    made = shop(tmp_path, lease={"seconds": 3600})
+    with Following(made.config_file) as first:
+        first.told("following")
         made.write(0)
-        follower.told("loaded", item=run_name(0))
-        follower.told("ended", loaded=1)
-        made.write(1)
-        follower.told("loaded", item=run_name(1))
-        assert follower.end(signal.SIGTERM) == 143
-        assert "the leases are released" in follower.log.read_text()
+        first.told("loaded", item=run_name(0))
+        first.told("ended", loaded=1)
+        with Following(made.config_file) as second:
+            second.told("standing_by")
+            made.write(1)
+            first.told("loaded", item=run_name(1))
+            assert first.end(signal.SIGTERM) == 143
+            assert "the leases are released" in first.log.read_text()
+            second.told("following")
+            made.write(2)
+            second.told("loaded", item=run_name(2))
+            assert second.end(signal.SIGINT) == 130
+    assert made.seen.runs == [run_name(number) for number in range(3)]
+
+
+@pytest.mark.long
+def test_a_follower_that_is_killed_in_a_load_is_replaced_within_the_time_of_its_lease(tmp_path: Path) -> None:
+    made = shop(tmp_path, lease={"seconds": 5})
+    with Following(made.config_file, environment={failpoints.VARIABLE: "load.committed"}) as first:
+        first.told("following")
+        with Following(made.config_file) as second:
+            second.told("standing_by")
+            made.write(0, 1)
+            first.process.wait(60)
+            killed = time.monotonic()
+            done = second.told("loaded", item=run_name(1))
+            assert second.told("loaded", item=run_name(0))["already"]
+            assert done["at"] - killed < 5 + 10
     assert made.seen.runs == [run_name(0), run_name(1)]
+    assert made.doubled_events == []
+
+
+# In this process
+
+
+class Clockless:
+    """Turns of a follower in this process, whose Spark is `spark`."""
+
+    def __init__(self, made: Shop, spark: Callable[[], Any] = SessionHere, **settings: Any) -> None:
+        self.follower = Follower(made.open, spark, FollowConfig(warm_spark=False, **settings))
+
+    def turn(self, landing_rang: bool = False) -> list[Told]:
+        return list(self.follower.turn(landing_rang))
+
+    def __enter__(self) -> Clockless:
+        return self
+
+    def __exit__(self, *_exception: object) -> None:
+        self.follower.close()
+
+
+def kinds(told: list[Told]) -> list[str]:
+    return [type(one).__name__ for one in told]
+
+
+def test_a_blocked_feed_is_told_once_and_waits_for_a_change(tmp_path: Path) -> None:
+    made = shop(tmp_path)
+    (made.home / "landing" / run_name(0)).mkdir()
+    (made.directory(0) / "part-0").write_text("no event\n")
+    (made.directory(0) / "_SUCCESS").touch()
+    with Clockless(made, listing_seconds=NEVER) as following:
+        told = following.turn()
+        assert kinds(told) == ["TookOver", "DiscoveryReport", "ShredStarted", "ItemFailed", "Drained"]
+        drained = told[-1]
+        assert isinstance(drained, Drained)
+        assert [(end.stop, end.item) for end in drained.news] == [(Stop.BLOCKED, run_name(0))]
+        store = following.follower.pipeline.manifest.store
+        for _ in range(3):
+            before = store.requests
+            assert following.turn() == []
+            assert store.requests - before <= 4
+            assert following.follower.due - time.monotonic() > NEVER / 2
+        assert list(following.follower.health.blocked) == ["enriched"]
+        following.follower.pipeline.manifest.skip(following.follower.pipeline.key(run_name(0)), "test data")
+        assert following.turn() == []
+        assert following.follower.health.blocked == {}
+
+
+def test_an_outage_is_tried_again_after_growing_pauses_and_charged_to_no_item(tmp_path: Path) -> None:
+    made = shop(tmp_path)
+
+    def down() -> NoReturn:
+        raise SparkUnavailable("no worker")
+
+    made.write(0)
+    with Clockless(made, down, listing_seconds=NEVER) as following:
+        told = following.turn()
+        assert kinds(told) == ["TookOver", "DiscoveryReport", "ShredStarted", "Drained"]
+        pauses = []
+        for _ in range(4):
+            pauses.append(following.follower.due - time.monotonic())
+            assert following.turn() == [], "the same work waits for the pause"
+            assert following.follower.due - time.monotonic() < 60
+            setattr(following.follower._pause, "until", 0.0001)  # noqa: B010 - the pause is over
+            told = following.turn()
+            assert [one.news for one in told if isinstance(one, Drained)] == [()], "the outage was told"
+        assert pauses[0] <= 1 < pauses[3] <= 8
+        assert following.follower.health.doing is Doing.UNAVAILABLE
+        assert "no worker" in following.follower.health.unavailable
+        assert history(following.follower.pipeline, 0) == ["New"]
+        made.write(1)
+        assert "DiscoveryReport" in kinds(following.turn(landing_rang=True))
+
+
+def test_a_listing_finds_what_no_notice_told(tmp_path: Path) -> None:
+    made = shop(tmp_path)
+    with Clockless(made, listing_seconds=0.1) as following:
+        following.turn()
+        made.write(0)
+        time.sleep(max(0.0, following.follower.due - time.monotonic()))
+        assert "Loaded" in kinds(following.turn())
+
+
+def test_a_directory_that_settles_is_looked_at_when_it_has(tmp_path: Path) -> None:
+    made = shop(tmp_path, landing={"complete": "settle", "settle_seconds": 100})
+    made.write(0)
+    with Clockless(made, listing_seconds=NEVER) as following:
+        following.turn()
+        assert 50 < following.follower.due - time.monotonic() <= 101
+
+
+def test_a_follower_whose_lease_is_lost_stands_by(tmp_path: Path) -> None:
+    made = shop(tmp_path)
+    with Clockless(made) as first, Clockless(made) as second:
+        first.turn()
+        assert kinds(second.turn()) == ["StandsBy"]
+        assert second.turn() == []
+        lease = first.follower._lease
+        assert lease
+        lease.release()
+        assert kinds(second.turn())[0] == "TookOver"
+        assert kinds(first.turn()) == ["StandsBy"]
+
+
+def test_many_notices_are_one_call() -> None:
+    bell = Bell()
+    for _ in range(3):
+        bell.ring("landing a")
+    bell.ring("store")
+    assert bell.wait(60) == {"landing a", "store"}
+    assert bell.wait(0) == frozenset()
+
+
+class Failing(Notices):
+    """Notices that fail at first."""
+
+    place = "a queue"
+    times = 0
+
+    def watch(self, tell: Callable[[], object]) -> None:
+        self.times += 1
+        if self.times < 3:
+            raise OSError("no such queue")
+        tell()
+
+    def close(self) -> None:
+        pass
+
+
+def test_notices_that_fail_are_told_once_and_tried_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(bell_module, "_FIRST_PAUSE", 0.001)
+    told: list[str] = []
+    bell = Bell()
+    bell.listen(Failing(), "store", told.append)
+    try:
+        assert bell.wait(60) == {"store"}
+    finally:
+        bell.close()
+    assert told == ["no notices from a queue, so only listings find what is new there: no such queue"]
+
+
+def test_health_is_answered_without_secrets() -> None:
+    masking.keep("hunter2secret")
+    outage = "postgresql://u:hunter2secret@h/d is down"
+    health = Health("shop", Doing.UNAVAILABLE, datetime(2026, 11, 1, tzinfo=UTC), unavailable=outage)
+    with answering("127.0.0.1:0", lambda: [health]) as address:
+        answer = httpx.get(f"http://{address}/healthz", trust_env=False)
+        assert answer.status_code == 200
+        [found] = answer.json()["datasets"].values()
+        assert (found["doing"], found["looked_at"], found["blocked"]) == ("unavailable", "2026-11-01T00:00:00+00:00", {})
+        assert "hunter2secret" not in answer.text
+        assert httpx.get(f"http://{address}/", trust_env=False).status_code == 404
+        with pytest.raises(Refused, match=f"follow.health: cannot listen on {address}"), answering(address, list):
+            pass
