@@ -447,6 +447,7 @@ class Warehouse:
             # A load that was applied, or was replaced, does not fail for its content. The control tables may be missing because
             # the warehouse was replaced since they were created.
             self._prepared.clear()
+            self._has_view = False
             self._require_fence(load.feed, load.believed)
             if found := self._why_not(load):
                 return found

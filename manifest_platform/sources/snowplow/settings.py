@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from collections.abc import Iterator
 from dataclasses import replace
 from typing import Annotated, Any, ClassVar, Literal
 
@@ -286,3 +287,9 @@ class SnowplowSettings(DatasetSettings):
     def remembers(self) -> bool:
         """True if loads leave out what a store beside the manifest's remembers."""
         return self.load.duplicates == "seen"
+
+    def problems(self) -> Iterator[str]:
+        """Yields a sentence if the view of loaded runs has the name of a table of entities."""
+        yield from super().problems()
+        if (name := self.load.manifest_view) in self.shred.tables.values():
+            yield f"load.manifest_view {name} is a table in shred.tables; allowed: names that no table has, such as manifest"

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 import orjson
 import pytest
@@ -13,7 +14,7 @@ from pydantic import ValidationError
 from manifest_platform.listing import Listing, ShreddedObject, ShreddedType
 from manifest_platform.sources.snowplow.cutover import SnowplowLoader
 from manifest_platform.sources.snowplow.manifest_view import about, manifest_view
-from manifest_platform.sources.snowplow.settings import SnowplowLoadSettings
+from manifest_platform.sources.snowplow.settings import SnowplowLoadSettings, SnowplowSettings
 from manifest_platform.warehouse.applied_view import query
 from manifest_platform.warehouse.engines.duckdb.engine import DuckDB
 
@@ -84,6 +85,11 @@ def test_the_name_of_the_view_is_no_table_of_the_dataset():
     for name in ("events", "bad", "Manifest", "a b"):
         with pytest.raises(ValidationError):
             SnowplowLoadSettings(manifest_view=name)
+    shred: dict[str, Any] = {"output": "/out", "schemas": ["/iglu"], "tables": {"iglu:com.acme/click/jsonschema/1": "clicks"}}
+    settings = {"landing": {"root": "/in"}, "shred": shred}
+    SnowplowSettings.model_validate({**settings, "load": {"manifest_view": "manifest"}})
+    with pytest.raises(ValidationError, match=r"load\.manifest_view clicks is a table in shred\.tables"):
+        SnowplowSettings.model_validate({**settings, "load": {"manifest_view": "clicks"}})
 
 
 def test_a_quote_in_a_name_ends_no_text(tmp_path: Path):

@@ -22,6 +22,7 @@ from pydantic import ValidationError
 
 from manifest_platform import masking, storage
 from manifest_platform.listing import Column, Listing, ShreddedObject, Table
+from manifest_platform.sources.snowplow.manifest_view import manifest_view
 from manifest_platform.testing.loads import (
     FEED,
     PRODUCT,
@@ -586,6 +587,17 @@ def test_a_missing_privilege_names_its_grant_and_no_item(
         shop.apply(load(events(tmp_path, "a")))
         with pytest.raises(Unavailable, match='GRANT USAGE, CREATE ON SCHEMA "manifest_platform" TO "loader"'):
             poor.apply(load(events(tmp_path, "b")))
+
+
+def test_a_reader_of_the_view_of_what_is_loaded_needs_nothing_on_the_ledger(
+    postgres_server: Postgres, database: str, engine: PostgreSQL, tmp_path: Path
+) -> None:
+    Warehouse(engine, SCHEMA, view=manifest_view("manifest")).apply(load(events(tmp_path, "a")))
+    grants = (f"GRANT USAGE ON SCHEMA {SCHEMA} TO loader", f"GRANT SELECT ON {SCHEMA}.manifest TO loader")
+    with role(postgres_server, database, *grants) as settings, closing(settings.open()) as reader:
+        assert reader.query("SELECT base FROM manifest", SCHEMA)[1] == [("a/",)]
+        with pytest.raises(Unavailable, match="permission denied"):
+            reader.query("SELECT * FROM manifest_platform.ledger", SCHEMA)
 
 
 def test_a_role_with_the_granted_privileges_can_load(

@@ -452,10 +452,18 @@ def test_what_passes_or_an_operator_mends_is_charged_to_no_item(
 
 
 def test_the_missing_privilege_is_named_by_its_grant(recording: Recording, engine: Snowflake) -> None:
-    for sql, grant in (("CREATE SCHEMA s", "CREATE SCHEMA ON DATABASE"), ("CREATE TABLE t", "CREATE TABLE ON SCHEMA")):
+    for sql, grant in (
+        ("CREATE SCHEMA s", "CREATE SCHEMA ON DATABASE"),
+        ("CREATE TABLE t", "CREATE TABLE ON SCHEMA"),
+        ("CREATE VIEW v AS SELECT 1", "CREATE VIEW ON SCHEMA"),
+    ):
         error = told(recording, engine, 3001, "SQL access control error: Insufficient privileges", sql)
         assert isinstance(error, Unavailable)
         assert f"GRANT {grant}" in str(error)
+    of_schema = told(
+        recording, engine, 3001, "Insufficient privileges to operate on schema 'SHOP'", "CREATE VIEW w AS SELECT 1"
+    )
+    assert "GRANT CREATE VIEW ON SCHEMA SHOP TO ROLE" in str(of_schema)
 
 
 @pytest.mark.parametrize(

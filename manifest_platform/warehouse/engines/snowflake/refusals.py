@@ -136,11 +136,14 @@ def _grant(sql: str, text: str) -> str:
         kind, name = found[1].upper(), found[2]
         if kind == "TABLE" and upper.lstrip().startswith("ALTER"):
             return f"GRANT OWNERSHIP ON TABLE {name} TO ROLE … COPY CURRENT GRANTS"
+        if kind == "SCHEMA" and upper.lstrip().startswith("CREATE VIEW"):
+            return f"GRANT CREATE VIEW ON SCHEMA {name} TO ROLE …"
         if kind in _RIGHTS:
             return f"GRANT {_RIGHTS[kind]} ON {kind} {name} TO ROLE …"
     for begin, grant in (
         ("CREATE SCHEMA", "GRANT CREATE SCHEMA ON DATABASE … TO ROLE …"),
         ("CREATE TRANSIENT SCHEMA", "GRANT CREATE SCHEMA ON DATABASE … TO ROLE …"),
+        ("CREATE VIEW", "GRANT CREATE VIEW ON SCHEMA … TO ROLE …"),
         ("CREATE", "GRANT CREATE TABLE ON SCHEMA … TO ROLE …"),
         ("ALTER", "GRANT OWNERSHIP ON TABLE … TO ROLE … COPY CURRENT GRANTS"),
         ("COPY", "GRANT USAGE ON STAGE … TO ROLE …, or GRANT USAGE ON INTEGRATION … TO ROLE …"),
