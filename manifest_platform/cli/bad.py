@@ -23,6 +23,9 @@ from manifest_platform.pipeline import Pipeline
 from manifest_platform.quantities import count_of
 from manifest_platform.remedies import Action, Remedy
 
+ORIGINS_SHOWN = 10
+"""The number of items that `bad replay` prints a line for. More are counted together; JSON has all."""
+
 bad = group("bad", "Lists, counts, shows and replays bad rows: lines that could not be shredded.")
 
 ItemName = Annotated[
@@ -237,10 +240,15 @@ def _chosen(pipeline: Pipeline, names: list[str] | None, since: str | None) -> l
 
 
 def _say_replayed(done: Replayed, dry_run: bool) -> None:
-    for name in done.good:
-        lost = f", {done.lost[name]:,} cannot be replayed because their bytes were not kept" if done.lost[name] else ""
-        are = "would be replayed" if dry_run else "are replayed"
-        say(wrapped(f"{name}: {done.good[name]:,} lines {are}, {done.bad[name]:,} are still bad{lost}"))
+    """Prints a line for each of the first items, and one for all together if there are more."""
+    are = "would be replayed" if dry_run else "are replayed"
+    counts = [(name, done.good[name], done.bad[name], done.lost[name]) for name in done.good]
+    if len(counts) > ORIGINS_SHOWN:
+        all_ = f"{len(counts):,} items", done.good.total(), done.bad.total(), done.lost.total()
+        counts = [*counts[:ORIGINS_SHOWN], all_]
+    for name, good, still, gone in counts:
+        lost = f", {gone:,} cannot be replayed because their bytes were not kept" if gone else ""
+        say(wrapped(f"{name}: {good:,} lines {are}, {still:,} are still bad{lost}"))
     if done.items:
         say(f"registered: {some(done.items)}")
     elif not done.good:

@@ -1511,8 +1511,8 @@ class Manifest:
     def replay(self, landed: Landed, origins: Mapping[ItemKey, tuple[int, int]], file: str, reason: str) -> Discovered:
         """Registers an item that consists of bad lines of other items, and records at each of these that its lines went there.
 
-        `origins`: the number of lines of each item, and the number of its replays when these lines were chosen. `file`: names
-        the lines. Raises Refused if other lines of an item were replayed meanwhile: then choose again.
+        `origins`: the number of lines of each item, and the number of its records when these lines were chosen. `file`: names
+        the lines. Raises Refused if an item has changed since, as when it was replayed or shredded again: then choose again.
         """
         key, steps = landed.key, self.steps(landed.key.feed)
 
@@ -1520,8 +1520,8 @@ class Manifest:
             items: list[tuple[Item, int]] = []
             for origin, (lines, before) in origins.items():
                 item = self.item(origin)
-                if len(item.replayed) != before:
-                    raise Refused(f"{origin.name}: bad lines of it were replayed meanwhile; try again")
+                if len(item.records) != before:
+                    raise Refused(f"{origin.name} changed meanwhile, as by another replay; try again")
                 items.append((item, lines))
             states, rules = self._states_and_skip_rules(key.feed)
             skips = self._skips([landed], rules, steps)

@@ -16,9 +16,8 @@ import orjson
 from manifest_platform import progress, storage
 from manifest_platform.listing import BAD_TABLE
 from manifest_platform.manifest import Application, Item, ItemKey
-from manifest_platform.operations.bad_replay import replayed_lines
 from manifest_platform.pipeline import SHRED, Pipeline
-from manifest_platform.pipeline.shredding import OutputGone, listing_of
+from manifest_platform.pipeline.shredding import OutputGone, listing_of, replayed_lines
 from manifest_platform.warehouse.errors import Unavailable
 
 MOST_GROUPS = 1000

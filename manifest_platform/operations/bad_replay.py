@@ -2,7 +2,8 @@
 
 Use it once the cause is gone, as after a schema was published. The lines are written exactly as they were, below the platform's
 own prefix, and registered as an item that names its origins. It is shredded and loaded like any other. A record of each origin
-names its lines that went there, so that no line is replayed twice.
+names its lines that went there, so that no line is replayed twice. If an origin is shredded again, these lines stay bad rows of
+it, so that no target loads them with both items.
 
 The item follows the newest item of its feed. Under the present time it would be newer than directories that land next in a feed
 of the past: they came late, and were not even looked for once they were older than the period that discovery lists again.
@@ -25,7 +26,7 @@ from manifest_platform import failpoints, storage
 from manifest_platform.listing import BAD_TABLE
 from manifest_platform.manifest import Application, Item, ItemKey, Refused
 from manifest_platform.pipeline import SHRED, Pipeline
-from manifest_platform.pipeline.shredding import listing_of
+from manifest_platform.pipeline.shredding import listing_of, replayed_lines
 from manifest_platform.remedies import Action, Remedy
 from manifest_platform.sources.replays import Replays
 
@@ -83,7 +84,7 @@ def replay(pipeline: Pipeline, keys: Sequence[ItemKey], reason: str, about: str 
                 done.items += _register(pipeline, replays, chosen, reason, dry_run)
                 chosen, size = {}, 0
                 item = pipeline.manifest.item(key)
-            chosen[key], size = (len(item.replayed), some), size + portion
+            chosen[key], size = (len(item.records), some), size + portion
     done.items += _register(pipeline, replays, chosen, reason, dry_run)
     return done
 
@@ -124,15 +125,6 @@ def count_open(pipeline: Pipeline, item: Item) -> int:
     shredded = item.processed_by(Application(SHRED))
     bad = shredded.data.get("bad", 0) if shredded else 0
     return max(0, bad - sum(record.data["replayed"]["lines"] for record in item.replayed))
-
-
-def replayed_lines(item: Item) -> set[Place]:
-    """Returns the lines of an item that were replayed. Raises OSError if a file that names them is gone."""
-    found: set[Place] = set()
-    for record in item.replayed:
-        named = json.loads(storage.read_bytes(record.data["replayed"]["file"]))
-        found |= {(file, line) for file, line in named["lines"][item.key.id]}
-    return found
 
 
 def with_bad_rows(pipeline: Pipeline, feed: str, since: datetime | None = None) -> Iterator[Item]:
@@ -186,8 +178,10 @@ def _register(
     """Writes the chosen lines and registers them as an item. Returns its name; nothing in a dry run, and without lines."""
     if not chosen or dry_run:
         return []
+    from manifest_platform.shred.rows import digest_of
+
     lines = [one for _, some in chosen.values() for one in some]
-    named: dict[str, list[Place]] = {key.id: [one.place for one in some] for key, (_, some) in chosen.items()}
+    named = {key.id: [(*one.place, digest_of(one.data or b"")) for one in some] for key, (_, some) in chosen.items()}
     text = json.dumps({"lines": named}, sort_keys=True)
     digest = hashlib.sha256(b"\n".join([text.encode(), *(one.data or b"" for one in lines)])).hexdigest()[:_DIGITS]
     root = replays_root(pipeline)

@@ -10,9 +10,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
-from manifest_platform.manifest import Application, Item, ItemKey, Record, Refused
-from manifest_platform.manifest.item import short_name
-from manifest_platform.pipeline import SHRED, Pipeline
+from manifest_platform.manifest import ItemKey, Record, Refused
+from manifest_platform.pipeline import Pipeline
 from manifest_platform.pipeline.shredding import OutputGone, listing_of
 from manifest_platform.remedies import Action, Remedy
 from manifest_platform.warehouse.errors import WarehouseError
@@ -50,19 +49,7 @@ def reload(pipeline: Pipeline, key: ItemKey, reason: str, missing_rows: bool = F
             "A full load replaces them",
             Remedy(Action.BEGIN_FULL_LOAD, target=pipeline.load.instance or ""),
         )
-    _refuse_doubled(pipeline.manifest.item(key))
     return pipeline.manifest.reload(key, pipeline.load, reason, [MISSING] if missing_rows else [])
-
-
-def _refuse_doubled(item: Item) -> None:
-    """Raises Refused if bad lines of an item were replayed, and it was shredded again since: they would be loaded twice."""
-    shredded = item.processed_by(Application(SHRED))
-    if item.replayed and (shredded is None or shredded.sequence > item.replayed[0].sequence):
-        into = short_name(item.replayed[-1].data["replayed"]["item"])
-        raise Refused(
-            f"{item.key.name} cannot be reloaded: bad lines of it were replayed as {into}, and it was shredded again since, so"
-            " its output may have the same lines as good ones. They would be loaded twice"
-        )
 
 
 def reload_all(pipelines: Sequence[Pipeline], key: ItemKey, reason: str, missing_rows: bool = False) -> Record:

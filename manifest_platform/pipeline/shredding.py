@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import itertools
+import json
 import logging
 import time
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
@@ -169,8 +170,9 @@ def _attempt(
             yield dataclasses.replace(unreached, item=attempt.item, attempt=attempt.attempt)
             continue
         try:
-            directories.append(pipeline.source.directory(claim, _output(pipeline, claim)))
-        except (LandingError, Refused) as error:
+            found = pipeline.source.directory(claim, _output(pipeline, claim))
+            directories.append(dataclasses.replace(found, replayed=_digests(claim.item)) if claim.item.replayed else found)
+        except (LandingError, Refused, OSError) as error:
             failure = ShredFailure.of(attempt, error)
             if isinstance(error, LandingDamaged) and storage.is_missing(pipeline.source.root):
                 message = f"{error}. Its landing root {pipeline.source.root} is missing too, so it may only be unreachable"
@@ -323,6 +325,34 @@ def _read_listing(uri: str, item: str) -> Listing:
         raise OutputGone(f"the listing {uri} is damaged ({error})", item) from error
     except OSError as error:
         raise Unavailable(f"the listing {uri} cannot be read now: {error}") from error
+
+
+# Replayed lines
+
+
+def replayed_lines(item: Item) -> set[tuple[str, int]]:
+    """Returns the lines of an item that were replayed, as URI and number. Raises Refused, OSError, as `_replayed`."""
+    return {(file, line) for _, lines in _replayed(item) for file, line, _ in lines}
+
+
+def _digests(item: Item) -> dict[str, str]:
+    """Returns the digests of an item's replayed lines, each with the name of the item that they are loaded with."""
+    return {digest: into for into, lines in _replayed(item) for _, _, digest in lines}
+
+
+def _replayed(item: Item) -> Iterator[tuple[str, list[tuple[str, int, str]]]]:
+    """Yields the replays of an item's lines: the item that they went to, and the URI, number and digest of each.
+
+    Raises Refused if a file that names the lines is gone: without it they would be loaded twice. Raises OSError.
+    """
+    for record in item.replayed:
+        said = record.data["replayed"]
+        try:
+            named = json.loads(storage.read_bytes(said["file"]))
+        except FileNotFoundError as error:
+            message = f"{said['file']} is gone, which names the lines of {item.key.name} that were replayed: restore it"
+            raise Refused(f"{message} from a backup") from error
+        yield short_name(said["item"]), named["lines"][item.key.id]
 
 
 # Lost output

@@ -128,6 +128,8 @@ class Directory:
     """A directory to shred: its URI, its files as (URI, size in bytes), and the output of this attempt.
 
     `root`: the URI of the landing root; no symbolic link below it is followed. Without a root, no file may be a link itself.
+    `replayed`: the lines that are loaded with other items, by `digest_of`, each with the name of that item. They are bad rows
+    here, whatever the schemas say by now.
     """
 
     item: str
@@ -135,6 +137,7 @@ class Directory:
     output: str
     attempt: str
     root: str = field(default="", kw_only=True)
+    replayed: Mapping[str, str] = field(default_factory=dict, kw_only=True)
 
 
 class Cause(StrEnum):

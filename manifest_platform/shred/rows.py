@@ -6,6 +6,7 @@ Belongs here: what every shredder needs. Each shredder decides which text is a v
 from __future__ import annotations
 
 import base64
+import hashlib
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
@@ -108,6 +109,11 @@ null where a shredder sees values and not the file's bytes, and older releases l
 
 LONGEST_QUOTE = 1000  # characters of a value quoted in a reason; the raw line has the whole value
 _LONGEST_REASON = 300  # characters of an example's reason in a message
+
+
+def digest_of(line: bytes) -> str:
+    """The digest of a line's bytes, without its line end."""
+    return hashlib.blake2b(line, digest_size=16).hexdigest()
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,10 @@ from manifest_platform.manifest import Landed
 
 
 class Replays(ABC):
-    """Bad lines of a source that are read again, as a directory of their own."""
+    """Bad lines of a source that are read again, as a directory of their own.
+
+    A source that has replays shreds the lines of `Directory.replayed` as bad rows.
+    """
 
     @abstractmethod
     def parses(self, lines: Sequence[bytes]) -> list[bool]:

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import base64
+from collections import Counter
 from pathlib import Path
 
 import pytest
 
 from manifest_platform import config, storage
 from manifest_platform.cli import main
+from manifest_platform.cli.bad import ORIGINS_SHOWN, _say_replayed
 from manifest_platform.listing import Listing
 from manifest_platform.operations import bad_lines
+from manifest_platform.operations.bad_replay import Replayed
 from manifest_platform.pipeline import SHRED
 from manifest_platform.shred.batch import Task
 from manifest_platform.shred.lines import Piece
@@ -130,3 +133,14 @@ def test_files_that_are_gone_are_told(shop: Shop, tmp_path: Path, capsys: pytest
     assert (code, len(document["rows"]), len(document["unread"])) == (0, 2, 1)
     assert main(["bad", "list"]) == 0
     assert f"warning: the bad rows of {RUNS[1]}: " in capsys.readouterr().err
+
+
+def test_many_replayed_items_are_told_by_a_summary(capsys: pytest.CaptureFixture[str]) -> None:
+    names = [f"run={number:04}" for number in range(1_000)]
+    one = dict.fromkeys(names, 1)
+    _say_replayed(Replayed([], Counter(one), Counter(one), Counter({names[-1]: 5})), dry_run=False)
+    lines = " ".join(capsys.readouterr().out.split("\n"))
+    assert lines.startswith("run=0000: 1 lines are replayed, 1 are still bad ")
+    assert lines.count("run=") == ORIGINS_SHOWN
+    said = "1,000 items: 1,000 lines are replayed, 1,000 are still bad, 5 cannot be replayed because their bytes were not kept"
+    assert " ".join(lines.split()).endswith(said)

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
 from manifest_platform import failpoints
 from manifest_platform.demo.events import SCHEMAS
@@ -14,9 +15,11 @@ from manifest_platform.manifest import Refused
 from manifest_platform.operations.bad_lines import Looked, Wanted, bad_groups, bad_lines
 from manifest_platform.operations.bad_replay import Replayed, count_open, open_rows, replay, replays_root, with_bad_rows
 from manifest_platform.operations.doctor import Doctor
+from manifest_platform.operations.reconcile import reconcile
 from manifest_platform.operations.reload import reload
 from manifest_platform.operations.reshred import reshred
 from manifest_platform.pipeline import Pipeline, Stop
+from manifest_platform.pipeline.shredding import listing_of
 from manifest_platform.sources.snowplow.settings import FEED
 from manifest_platform_tests.pipeline.shop import Shop, drained, keys, run_name
 
@@ -129,23 +132,62 @@ def test_of_two_replays_of_the_same_lines_one_comes_through(shop: Shop, monkeypa
             return write(*given)
 
         monkeypatch.setattr(other.manifest, "replay", late)
-        with pytest.raises(Refused, match="were replayed meanwhile"):
+        with pytest.raises(Refused, match="changed meanwhile"):
             replayed(other)
 
 
 @pytest.mark.long
-def test_what_was_replayed_is_not_loaded_again_with_its_origin(shop: Shop, spark: Any) -> None:
+@pytest.mark.parametrize("again", ["a second target", "the output is lost", "the warehouse is set back", "a reload"])
+def test_what_was_replayed_is_not_loaded_again_with_its_origin(shop: Shop, spark: Any, again: str) -> None:
+    """Shredded again by the schemas of today, the origins would have the same lines as good ones."""
     publish(shop)
     with shop.open() as pipeline:
+        origins = keys(pipeline, *range(RUNS + 1))
+        before = [listing_of(pipeline.manifest.item(key)) for key in origins]
         assert replayed(pipeline).items
         drained(pipeline, spark)
-        key = next(one for one in keys(pipeline, *range(RUNS)) if pipeline.manifest.item(one).replayed)
-        reload(pipeline, key, "its output is the same")
-        drained(pipeline)
-        reshred(pipeline, key, "its output has more events now")
-        drained(pipeline, spark)
-        with pytest.raises(Refused, match="would be loaded twice"):
-            reload(pipeline, key, "with them")
+        rows = pipeline.warehouse.row_counts()
+        lost = again == "the output is lost"
+        for key in origins:
+            if lost:
+                shutil.rmtree(pipeline.folder(key).removeprefix("file://"))
+            else:
+                reshred(pipeline, key, "by the schemas of today")
+        assert lost or drained(pipeline, spark)[1].shredded == len(origins)
+        for key in origins if again == "a reload" else ():
+            reload(pipeline, key, "its output is new")
+    if again == "the warehouse is set back":
+        (shop.home / "warehouse.duckdb").unlink()
+    if again in ("a second target", "the output is lost"):
+        settings = yaml.safe_load(shop.config_file.read_text())
+        shop.config_file.write_text(yaml.safe_dump({**settings, "targets": {"lab": {"kind": "duckdb", "path": "lab.duckdb"}}}))
+    with shop.open() as pipeline:
+        if again == "the warehouse is set back":
+            list(reconcile(pipeline, "it was lost"))
+        assert drained(pipeline, spark)[1].stop is Stop.IDLE
+        for target in pipeline.each_target():
+            assert target.warehouse.row_counts() == rows
+            target.warehouse.close()
+        for key, was in zip(origins, before, strict=True):
+            shredded = listing_of(pipeline.manifest.item(key))
+            assert (shredded.lines, shredded.good, shredded.bad) == (was.lines, was.good, was.bad)
+        assert not replayed(pipeline).items
+    assert shop.doubled_events == []
+
+
+def test_a_line_is_not_replayed_while_its_item_is_shredded_again(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The shredding that began before the replay does not know of it, and makes good events of the same lines."""
+    publish(shop)
+    with shop.open() as pipeline, shop.open() as other:
+        write = other.manifest.replay
+
+        def late(*given: Any) -> Any:
+            reshred(pipeline, keys(pipeline, 0)[0], "at the same time")
+            return write(*given)
+
+        monkeypatch.setattr(other.manifest, "replay", late)
+        with pytest.raises(Refused, match="changed meanwhile"):
+            replayed(other)
 
 
 def test_only_rows_of_loaded_items_and_of_sources_whose_lines_stand_alone(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import time
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
@@ -11,13 +12,16 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
 from manifest_platform import config, storage
 from manifest_platform.cli import main
-from manifest_platform.demo.events import write_run
+from manifest_platform.demo.events import SCHEMAS, write_run
 from manifest_platform.manifest import Application, Item, Refused
 from manifest_platform.manifest.transitions import put_state
 from manifest_platform.operations.accept import accept, keep
+from manifest_platform.operations.bad_replay import replay, with_bad_rows
+from manifest_platform.operations.doctor import Doctor
 from manifest_platform.operations.standing import behind
 from manifest_platform.pipeline import LOAD, DiscoveryReport, Pipeline, discovery
 from manifest_platform.pipeline.discovery import discover
@@ -294,6 +298,40 @@ def test_windows_are_loaded_in_order_and_each_file_once(here: Zone, spark: Any) 
     seen = here.shop.seen
     assert seen.ledger == [(NOON_NAME, False), ("hour=2024-05-14-13", False), (f"{NOON_NAME}-late-1", True)]
     assert (seen.rows["events"], here.shop.doubled_events) == (15, [])
+
+
+@pytest.mark.long
+def test_bad_lines_of_windows_are_replayed_and_no_later_file_is_lost(here: Zone, spark: Any) -> None:
+    settings = yaml.safe_load(here.shop.config_file.read_text())
+    schemas = here.shop.home / "schemas"
+    shutil.copytree(SCHEMAS, schemas, ignore=shutil.ignore_patterns("add_to_cart"))
+    more = {"schemas": [str(schemas)], "bad_rows": {"max_share": 0.9, "max_count": 1000}}
+    settings["datasets"][NAME]["shred"] |= more
+    here.shop.config_file.write_text(yaml.safe_dump(settings))
+    for number in range(2):
+        events(here, NOON + timedelta(hours=number), "a.tsv", number, 20)
+    here.settled()
+    with here.shop.open() as pipeline:
+        drained(pipeline, spark)
+        bad = pipeline.warehouse.row_counts()["bad"]
+        shutil.copytree(SCHEMAS / "com.acme/add_to_cart", schemas / "com.acme/add_to_cart")
+        done = replay(pipeline, [item.key for item in with_bad_rows(pipeline, FEED)], "published")
+        assert (done.good.total(), len(done.items), bad > 0) == (bad, 1, True)
+        assert drained(pipeline, spark)[1].loaded == 1
+    here.later()
+    events(here, NOON, "b.tsv", 2, 20)
+    events(here, NOON + timedelta(hours=1), "b.tsv", 3, 20)
+    events(here, NOON + timedelta(hours=2), "a.tsv", 4, 20)
+    here.settled()
+    with here.shop.open() as pipeline:
+        assert drained(pipeline, spark)[1].loaded == 3
+        assert pipeline.warehouse.row_counts()["events"] == 100
+        assert replay(pipeline, [item.key for item in with_bad_rows(pipeline, FEED)], "again").items == []
+        pipeline.warehouse.close()
+        assert Doctor(pipeline).examine().findings == []
+    late = {name for name, is_late in here.shop.seen.ledger if is_late}
+    assert late == {f"{NOON_NAME}-late-1", "hour=2024-05-14-13-late-1"}
+    assert here.shop.doubled_events == []
 
 
 def test_status_explain_and_history_know_windows(here: Zone, spark: Any, capsys: pytest.CaptureFixture[str]) -> None:

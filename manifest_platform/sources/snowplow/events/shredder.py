@@ -10,7 +10,7 @@ import functools
 import gc
 import itertools
 import uuid
-from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
@@ -32,7 +32,7 @@ from manifest_platform.shred.batch import (
 )
 from manifest_platform.shred.limits import UNMEASURED, InputLimits
 from manifest_platform.shred.lines import Piece, TooLong, chunks, newlines_before, plan
-from manifest_platform.shred.rows import BAD, BadRow, arrow_schema, as_text, bad_table, with_room
+from manifest_platform.shred.rows import BAD, BadRow, arrow_schema, as_text, bad_table, digest_of, with_room
 from manifest_platform.sources.snowplow.events.atomic import EVENTS, SHORTEST_GOOD_LINE, Lines, cut, event_columns
 from manifest_platform.sources.snowplow.events.duplicates import NONE, Marked, Marks, PieceMarks
 from manifest_platform.sources.snowplow.events.entities import Budget, Entities, entity_tables
@@ -87,13 +87,14 @@ def shred(
     ]
     tables = tuple(sorted((named or {}).items()))
     places, batch = tuple(registries), uuid.uuid4().hex
+    replayed = [directory.replayed for directory in directories]
     most_bad = [options.most_bad(_most_good(directory, options.limits)) for directory in directories]
 
     def begin(found: Survey) -> Callable[[Task[_Pieces]], Written]:
         def work(task: Task[_Pieces]) -> Written:
             resolver = process_resolver(places, limits, tables, batch, rules)
             marks = found.of(task, options.limits)
-            written = shred_pieces(task, resolver, options, most_bad[task.directory], rules, marks)
+            written = shred_pieces(task, resolver, options, most_bad[task.directory], rules, marks, replayed[task.directory])
             found.require_whole(task)
             return written
 
@@ -132,10 +133,11 @@ def shred_pieces(
     most_bad: int | None = None,
     rules: Rules | None = None,
     marks: Marks = NONE,
+    replayed: Mapping[str, str] | None = None,
 ) -> Written:
     """Shreds a task's pieces and writes the result. After more than `most_bad` bad lines the rest is not read.
 
-    `marks`: the lines that are duplicates; the place of each is the number of its piece.
+    `marks`: the lines that are duplicates; the place of each is the number of its piece. `replayed`: as of Directory.
 
     Raises LimitExceeded, FileChanged, Unreadable, RegistryUnavailable, RegistryRefused, OSError.
     """
@@ -145,7 +147,7 @@ def shred_pieces(
     budget = Budget(resolver.limits.unknown_keys)
 
     def shred(data: bytes, file: str, first_line: int, marked: Marked | None = None) -> ShreddedEvents:
-        return shred_lines(data, resolver, file, first_line, budget, rules, marked)
+        return shred_lines(data, resolver, file, first_line, budget, rules, marked, replayed)
 
     for number, piece in enumerate(task.part):
         for size, shredded in shred_piece(
@@ -275,21 +277,29 @@ def shred_lines(
     budget: Budget | None = None,
     rules: Rules | None = None,
     marked: Marked | None = None,
+    replayed: Mapping[str, str] | None = None,
 ) -> ShreddedEvents:
     """Shreds whole lines. A good line is in every table that it has rows for; a bad line is only in `bad`.
 
     `first_line`: the number of the first line in its file, for the bad table. `budget`: the budget of the lines' task. `rules`:
-    the dataset's. `marked`: the same lines with marked duplicates. Accepts any bytes. Raises RegistryUnavailable and
-    RegistryRefused if a schema could not be looked up.
+    the dataset's. `marked`: the same lines with marked duplicates. `replayed`: as of Directory. Accepts any bytes. Raises
+    RegistryUnavailable and RegistryRefused if a schema could not be looked up.
     """
     resolver.warm(data)
     budget = budget or Budget(resolver.limits.unknown_keys)
     with _without_garbage_collection():  # and what was parsed is gone when it is on again, or it would be searched after all
-        return _shredded(data, resolver, file, first_line, budget, rules or Rules(), marked)
+        return _shredded(data, resolver, file, first_line, budget, rules or Rules(), marked, replayed or {})
 
 
 def _shredded(
-    data: bytes, resolver: Resolver, file: str, first_line: int, budget: Budget, rules: Rules, marked: Marked | None
+    data: bytes,
+    resolver: Resolver,
+    file: str,
+    first_line: int,
+    budget: Budget,
+    rules: Rules,
+    marked: Marked | None,
+    replayed: Mapping[str, str],
 ) -> ShreddedEvents:
     text = marked.data if marked else data
     hidden = rules.private.hide(text) if rules.private else text
@@ -304,6 +314,8 @@ def _shredded(
         refuse_old_times(lines, events, rules.oldest)
     found = list(entity_tables(lines, events, resolver, budget, rules))
     wide = _wide(events, found, lines, rules)
+    if replayed:
+        _refuse_replayed(lines, source, replayed, marked.left_out if marked else ())
     keep = ~np.isin(lines.line, np.fromiter(lines.reasons, np.int64, len(lines.reasons)))
     tables = {}
     definitions = {}
@@ -322,6 +334,14 @@ def _shredded(
     good = tables[EVENTS_TABLE].num_rows if EVENTS_TABLE in tables else 0
     bad = _bad(lines, file, first_line, source)
     return ShreddedEvents(tables, definitions, bad, lines.count, good, types, _duplicates(lines, marked), own)
+
+
+def _refuse_replayed(lines: Lines, source: bytes, replayed: Mapping[str, str], left_out: Collection[int]) -> None:
+    """Makes good lines bad that are loaded with another item: here they would be loaded twice."""
+    for number, line in enumerate(source.split(b"\n")):
+        item = replayed.get(digest_of(line.removesuffix(b"\r")))
+        if item is not None and number not in left_out:
+            lines.reasons.setdefault(number, [{"type": "replayed", "message": f"the line is loaded with {item}"}])
 
 
 def _duplicates(lines: Lines, marked: Marked | None) -> Duplicates:
