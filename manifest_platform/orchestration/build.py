@@ -16,6 +16,7 @@ from manifest_platform.orchestration.dead_runs import build_dead_run_sensors
 from manifest_platform.orchestration.drain import build_drain_jobs
 from manifest_platform.orchestration.feed_checks import build_checks
 from manifest_platform.orchestration.feeds import build_assets
+from manifest_platform.orchestration.folder_checks import build_folder_check
 from manifest_platform.orchestration.full import build_full_jobs
 from manifest_platform.orchestration.housekeeping import build_housekeeping_job, build_housekeeping_schedules
 from manifest_platform.orchestration.io_manager import ManifestIOManager
@@ -91,6 +92,7 @@ def build_defs(
             ],
             asset_checks=[
                 *(check for wiring in every for check in build_checks(wiring)),
+                *map(build_folder_check, every),
                 *(check for wiring in merged for check in build_merge_checks(wiring)),
                 *build_own_checks(wirings, own),
             ],

@@ -21,6 +21,7 @@ from manifest_platform.orchestration.blocks import Block
 from manifest_platform.orchestration.drain import already_discovered
 from manifest_platform.orchestration.duties import drain_job_name
 from manifest_platform.orchestration.feed_checks import evaluation, evaluations, unchecked
+from manifest_platform.orchestration.folder_checks import LOADED, folder_news
 from manifest_platform.orchestration.keys import Names
 from manifest_platform.orchestration.landed import REGISTERED, left_out, log_findings
 from manifest_platform.orchestration.overview import overview_news
@@ -188,6 +189,8 @@ def _tick(context: dg.SensorEvaluationContext, pipeline: Pipeline, names: Names,
     for check, description, evaluate in chain(ours, own_evaluations(pipeline, own, reading.state), [of_root]):
         told[check] = description
         events += [evaluate()] if description != remembered.told.get(check) else []
+    told[LOADED], of_folders = folder_news(pipeline, names, remembered.told.get(LOADED), now)
+    events += of_folders
     told[OVERVIEW] = "; ".join(_overview_stands(one.pipeline, one) for one in (reading, *others))
     if told[OVERVIEW] != remembered.told.get(OVERVIEW):
         events += overview_news(pipeline, names, instance)

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+import shutil
 import sqlite3
 from collections.abc import Callable
 from contextlib import closing
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from typing import Any
 
 import dagster as dg
@@ -14,7 +16,9 @@ import pytest
 import yaml
 
 from manifest_platform.operations import landing
-from manifest_platform.orchestration import feed_checks
+from manifest_platform.operations.folders import compare
+from manifest_platform.orchestration import feed_checks, folder_checks
+from manifest_platform.orchestration.folder_checks import AGAIN, LOADED, is_due
 from manifest_platform.orchestration.landed import REGISTERED
 from manifest_platform.pipeline import LOAD
 from manifest_platform.pipeline.loading import load
@@ -22,10 +26,10 @@ from manifest_platform.sources.snowplow.settings import FEED
 from manifest_platform.warehouse.control import Ledger, LedgerEntry
 from manifest_platform.warehouse.engines.duckdb.engine import DuckDB
 from manifest_platform_tests.orchestration.dagster_shop import DagsterShop, break_listing, next_ready, tamper
-from manifest_platform_tests.pipeline.shop import EVENTS, NAME, Shop, run_name
+from manifest_platform_tests.pipeline.shop import EVENTS, NAME, Shop, run_name, run_names
 
 CHECKS = {"feed_not_blocked", "lag", "rows_accounted_for", "few_bad_rows", "rows_in_warehouse", "nothing_behind_watermark"}
-CHECKS |= {REGISTERED}
+CHECKS |= {REGISTERED, LOADED}
 
 
 @pytest.fixture
@@ -96,19 +100,19 @@ def test_tables_of_users_are_not_checked(loaded: DagsterShop) -> None:
 
 @pytest.mark.stores("sqlite")
 @pytest.mark.parametrize(
-    ("breaking", "check"),
+    ("breaking", "checks"),
     [
-        (_fail_the_next, "feed_not_blocked"),
-        (_let_the_oldest_wait, "lag"),
-        (_miscount, "rows_accounted_for"),
-        (_let_bad_rows_pass, "few_bad_rows"),
-        (_lose_rows, "rows_in_warehouse"),
-        (_register_behind_the_watermark, "nothing_behind_watermark"),
+        (_fail_the_next, {"feed_not_blocked"}),
+        (_let_the_oldest_wait, {"lag", LOADED}),
+        (_miscount, {"rows_accounted_for"}),
+        (_let_bad_rows_pass, {"few_bad_rows"}),
+        (_lose_rows, {"rows_in_warehouse"}),
+        (_register_behind_the_watermark, {"nothing_behind_watermark", LOADED}),
     ],
 )
-def test_each_check_fails_on_its_fault(loaded: DagsterShop, breaking: Callable[[Shop], None], check: str) -> None:
+def test_each_check_fails_on_its_fault(loaded: DagsterShop, breaking: Callable[[Shop], None], checks: set[str]) -> None:
     breaking(loaded.shop)
-    assert _failed(loaded) == {check}
+    assert _failed(loaded) == checks
 
 
 @pytest.mark.stores("sqlite")
@@ -202,6 +206,62 @@ def _landed(result: dg.SensorResult) -> dg.AssetCheckEvaluation:
     """Returns the sensor's check of the landing root."""
     [found] = [one for one in result.asset_events if isinstance(one, dg.AssetCheckEvaluation) and one.check_name == REGISTERED]
     return found
+
+
+NOW = datetime(2024, 5, 14, 12, tzinfo=UTC)
+LATER = NOW + timedelta(days=1)
+
+
+@pytest.mark.parametrize(
+    ("told", "listed", "now", "due"),
+    [
+        (None, None, NOW, False),
+        (None, NOW, NOW, True),
+        ([NOW, None], NOW, LATER, False),
+        ([NOW, None], LATER, LATER, True),
+        ([NOW, None], None, LATER, False),
+        ([NOW, NOW], NOW, NOW + AGAIN / 2, False),
+        ([NOW, NOW], NOW, NOW + AGAIN, True),
+        ([NOW, LATER], NOW, NOW, True),
+    ],
+)
+def test_directories_are_compared_after_each_full_listing_and_every_hour_while_that_fails(
+    told: list[datetime | None] | None, listed: datetime | None, now: datetime, due: bool
+) -> None:
+    assert is_due(None if told is None else json.dumps([one and str(one) for one in told]), listed, now) is due
+
+
+@pytest.mark.stores("sqlite")
+def test_what_was_never_loaded_is_one_warning_and_what_was_lost_an_error(
+    fresh: DagsterShop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fresh.shop.write(0, 1, 2)
+    young, cursor = _folders(fresh.tick())
+    assert young.passed
+    monkeypatch.setattr(folder_checks, "compare", partial(compare, age=0))
+    assert _folders(fresh.tick(cursor)) == (None, None), "everything was listed once"
+    warned, cursor = _folders(fresh.tick())
+    assert (warned.passed, warned.severity) == (False, dg.AssetCheckSeverity.WARN)
+    assert warned.description == f"3 landed and never loaded: {', '.join(run_names(0, 1, 2))}"
+    counts = ("not_loaded", "lost", "deleted", "incomplete", "directories", "requests")
+    assert [warned.metadata[name].value for name in counts] == [3, 0, 0, 0, 3, 0]
+    assert [record.data["directory"] for record in warned.metadata["first"].value.records] == run_names(0, 1, 2)
+    shutil.rmtree(fresh.shop.directory(1))
+    assert _folders(fresh.tick(cursor)) == (None, None), "compared again after an hour"
+    monkeypatch.setattr(folder_checks, "AGAIN", timedelta(0))
+    failed, _ = _folders(fresh.tick(cursor))
+    assert (failed.passed, failed.severity) == (False, dg.AssetCheckSeverity.ERROR)
+    skip, explain = str(failed.metadata["commands"].value).splitlines()
+    assert skip == f"manifest-platform skip {run_name(1)} --reason TEXT"
+    assert explain == f"manifest-platform explain {run_name(0)}"
+    with fresh.shop.open() as pipeline:
+        assert failed.description == compare(pipeline, age=0).summary, "the command says the same"
+
+
+def _folders(result: dg.SensorResult) -> Any:
+    """Returns the sensor's comparison of the landing root, and the cursor after it; None twice if it made none."""
+    found = [one for one in result.asset_events if isinstance(one, dg.AssetCheckEvaluation) and one.check_name == LOADED]
+    return (found[0], result.cursor) if found else (None, None)
 
 
 # Checks of loads
