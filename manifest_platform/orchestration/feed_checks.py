@@ -27,6 +27,7 @@ from manifest_platform.orchestration.events import check_result
 from manifest_platform.orchestration.full import NO_FULL_LOAD, build_full_check, no_full_load
 from manifest_platform.orchestration.keys import Names
 from manifest_platform.orchestration.landed import build_landing_check
+from manifest_platform.orchestration.remark_checks import FIT, FIT_WORDS, tables_fit
 from manifest_platform.orchestration.remedies import command_of
 from manifest_platform.orchestration.wiring import Wiring
 from manifest_platform.pipeline import SHRED, Loaded, Pipeline
@@ -196,6 +197,7 @@ def checks_of(source: Source, feed: str) -> list[FeedCheck]:
             f"None of the newest directories has more than {most:.1%} bad rows.",
             _few_bad_rows,
         ),
+        FeedCheck(FIT, Stage.SHREDDED, FIT_WORDS, tables_fit),
         FeedCheck(
             BEHIND,
             Stage.WAREHOUSE,

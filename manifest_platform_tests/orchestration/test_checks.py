@@ -20,6 +20,7 @@ from manifest_platform.operations.folders import compare
 from manifest_platform.orchestration import feed_checks, folder_checks
 from manifest_platform.orchestration.folder_checks import AGAIN, LOADED, is_due
 from manifest_platform.orchestration.landed import REGISTERED
+from manifest_platform.orchestration.remark_checks import FIT
 from manifest_platform.pipeline import LOAD
 from manifest_platform.pipeline.loading import load
 from manifest_platform.sources.snowplow.settings import FEED
@@ -29,7 +30,7 @@ from manifest_platform_tests.orchestration.dagster_shop import DagsterShop, brea
 from manifest_platform_tests.pipeline.shop import EVENTS, NAME, Shop, run_name, run_names
 
 CHECKS = {"feed_not_blocked", "lag", "rows_accounted_for", "few_bad_rows", "rows_in_warehouse", "nothing_behind_watermark"}
-CHECKS |= {REGISTERED, LOADED}
+CHECKS |= {REGISTERED, LOADED, FIT}
 
 
 @pytest.fixture
@@ -72,6 +73,16 @@ def _register_behind_the_watermark(shop: Shop) -> None:
         store.execute(insert, (sort, json.dumps(record)))
 
 
+TABLE = "com_acme_order_1_recovered_1_0_1_5f3a9c21"
+
+
+def _break_a_model(shop: Shop) -> None:
+    """Records that two runs wrote rows of a version that breaks its model."""
+    remark = f"table {TABLE}: column a is bigint in 1-0-0 but string in 1-0-1; publish 1-0-1 as a new model"
+    for number in (1, 2):
+        tamper(shop, number, "shred", lambda data: data.update(remarks=[remark], types={TABLE: {"1-0-1": 3, "-": 1}}))
+
+
 def _let_the_oldest_wait(shop: Shop) -> None:
     """Changes the first record of a waiting item, so that it was discovered two hours ago."""
     with closing(sqlite3.connect(shop.home / "manifest.db")) as store, store:
@@ -107,6 +118,7 @@ def test_tables_of_users_are_not_checked(loaded: DagsterShop) -> None:
         (_miscount, {"rows_accounted_for"}),
         (_let_bad_rows_pass, {"few_bad_rows"}),
         (_lose_rows, {"rows_in_warehouse"}),
+        (_break_a_model, {FIT}),
         (_register_behind_the_watermark, {"nothing_behind_watermark", LOADED}),
     ],
 )
@@ -161,6 +173,18 @@ def test_bad_rows_are_reported_with_their_runs(loaded: DagsterShop) -> None:
         "above": 1,
     }
     assert f"; {run_name(1)}: 15 of {EVENTS}." in (check.description or "")
+
+
+def test_a_table_of_a_version_that_breaks_its_model_is_named_with_what_to_do(loaded: DagsterShop) -> None:
+    assert loaded.checks()[FIT].metadata["tables"].value == 0
+    _break_a_model(loaded.shop)
+    check = loaded.checks()[FIT]
+    assert (check.passed, check.severity) == (False, dg.AssetCheckSeverity.WARN)
+    assert check.description == (
+        f"8 rows are in {TABLE} (newest directory: {run_name(2)}), because column a is bigint in 1-0-0 but string in 1-0-1;"
+        " publish 1-0-1 as a new model"
+    )
+    assert [check.metadata[name].value for name in ("tables", "rows")] == [1, 8]
 
 
 def test_a_late_run_is_not_a_gap(fresh: DagsterShop) -> None:

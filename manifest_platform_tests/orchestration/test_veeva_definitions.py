@@ -156,7 +156,11 @@ def test_every_feed_is_checked(example: Path) -> None:
     found = {("/".join(key.asset_key.path), key.name) for key in checks}
     everywhere = {"feed_not_blocked", "lag", "nothing_behind_watermark", "counts_agree"}
     wanted = {(f"vault/{feed}/warehouse", name) for feed in FEEDS for name in everywhere}
-    wanted |= {(f"vault/{feed}/shredded", name) for feed in FEEDS for name in ("rows_accounted_for", "few_bad_rows")}
+    wanted |= {
+        (f"vault/{feed}/shredded", name)
+        for feed in FEEDS
+        for name in ("rows_accounted_for", "few_bad_rows", "tables_fit_their_schemas")
+    }
     wanted |= {(f"vault/{feed}/windows", "no_window_missing") for feed in (INCR, LOG)}
     wanted |= {("vault/incr/windows", f"what_landed_is_{done}") for done in ("registered", "loaded")}
     assert found == wanted | {("vault/incr/warehouse", "no_full_load_needed")}
