@@ -159,6 +159,7 @@ def work(task: Task[tuple[str, tuple[Piece, ...]]]) -> Written:
 
     day, pieces = task.part
     writer = Writer(task, CHUNK, lambda _name, rows: dated(day, rows))
+    writer.add(BAD)
     for piece in pieces:
         for _, found in chunks(piece):
             data = found.head if isinstance(found, TooLong) else found  # cut off, it is no JSON any more

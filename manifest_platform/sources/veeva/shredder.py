@@ -150,6 +150,8 @@ def shred_files(task: Task[tuple[str, ...]], window: Window, contents: Contents,
     most = options.split_size + CHUNK
     writer = Writer(task, most, lambda _, rows: [Dated(window.stop[:10], rows)], options.limits, most_bad)
     if task.number == 0:
+        if window.feed != "incr":  # loads begin with a snapshot, or with logs; the many windows of changes need not repeat it
+            writer.add(BAD_ROWS)  # people look for this table before the first bad row
         for table in contents.columns_alone():
             writer.add(table)
         writer.written.retired += contents.retired

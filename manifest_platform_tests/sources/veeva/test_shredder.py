@@ -20,7 +20,7 @@ from manifest_platform.fake_vault import Window as Told
 from manifest_platform.listing import Column, Listing, Retired, Table
 from manifest_platform.shred.batch import Cause, ShredFailure, Unusable
 from manifest_platform.sources.veeva.direct_data import read_contents
-from manifest_platform.sources.veeva.shredder import VeevaOptions, Window, shred
+from manifest_platform.sources.veeva.shredder import BAD_ROWS, VeevaOptions, Window, shred
 
 BEGIN = datetime(2026, 1, 1, tzinfo=UTC)
 STOP, DATE = "2026-01-01T00:15Z", "2026-01-01"
@@ -166,7 +166,7 @@ def test_logs_are_appended_and_need_no_key(spark: SparkSession, landed: Landed):
     }
     listing = one(shred(spark, [landed(tree, "log")]))
     logins = Table("login__sys", (Column("at", "timestamp"),), "append", load_time=True, family="Log.login__sys")
-    assert listing.tables == (logins,)
+    assert listing.tables == (BAD_ROWS, logins)
     assert (listing.lines, listing.retired) == (1, ())
 
 
@@ -193,6 +193,7 @@ def test_a_snapshot_replaces_tables_but_merges_partial_ones(spark: SparkSession,
     }
     listing = one(shred(spark, [landed(tree, "full")]))
     assert {table.name: (table.mode, table.key, len(table.columns)) for table in listing.tables} == {
+        "bad": ("merge", ("file", "line"), len(BAD_ROWS.columns)),
         "keyless__v": ("replace", (), 1),
         "legacy_site__c": ("replace", ("id",), 1),
         "metadata": ("replace", ("extract", "column_name"), 5),
@@ -524,7 +525,7 @@ def test_deletes_belong_to_increments(spark: SparkSession, landed: Landed):
     columns = {"manifest.csv": manifest("Metadata.metadata_deletes,M,deletes,1,Object/product__v_deletes.csv")}
     assert "which only increments may hold" in refused(shred(spark, [landed({**tree, **columns}, "full")]))
     none = {**tree, "manifest.csv": manifest("Object.product__v,P,deletes,0,Object/product__v_deletes.csv")}
-    assert one(shred(spark, [landed(none, "full")])).tables == ()
+    assert one(shred(spark, [landed(none, "full")])).tables == (BAD_ROWS,)
 
 
 def test_a_snapshot_whose_rows_should_have_a_key_and_have_none_is_refused(spark: SparkSession, landed: Landed):
