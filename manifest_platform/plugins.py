@@ -16,6 +16,7 @@ STORES = "manifest_platform.stores"
 ENGINES = "manifest_platform.engines"
 CATALOGS = "manifest_platform.catalogs"
 COMMANDS = "manifest_platform.commands"
+NOTICES = "manifest_platform.notices"
 
 
 class UnknownPlugin(ValueError):

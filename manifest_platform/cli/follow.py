@@ -20,7 +20,7 @@ from manifest_platform.config.present import problems
 from manifest_platform.manifest import Refused
 from manifest_platform.notices import Bell
 from manifest_platform.pipeline import DiscoveryReport, FeedEnd, Pipeline
-from manifest_platform.pipeline.follow import Drained, Follower, Hindered, StandsBy, Stuck, Told, TookOver, follow, listen
+from manifest_platform.pipeline.follow import Drained, Follower, Hindered, StandsBy, Stuck, Told, TookOver, follow
 from manifest_platform.pipeline.health import answering
 
 
@@ -48,9 +48,8 @@ def run(context: typer.Context, feeds: Sequence[str] | None, target: str | None)
             raise Refused("there is no landing root to follow: the items of these datasets are registered with `put new`")
         stack.enter_context(answering(settings.follow.health, lambda: [one.health for one in followers]))
         bell = stack.enter_context(closing(Bell()))
-        listen(bell, followers, lambda text: warn(wrapped(f"warning: {text}", others="  ")))
         printers = {one.health.dataset: _Printer(context, one.health.dataset, len(followers) > 1) for one in followers}
-        with closing(follow(followers, bell)) as events:
+        with closing(follow(followers, bell, lambda text: warn(wrapped(f"warning: {text}", others="  ")))) as events:
             for one, told in events:
                 printers[one.health.dataset].tell(one.pipeline, told)
 

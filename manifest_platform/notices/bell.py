@@ -13,6 +13,8 @@ from manifest_platform.notices.contract import Notices
 log = logging.getLogger(__name__)
 
 _FIRST_PAUSE, _LONGEST_PAUSE = 1.0, 60.0
+_PATIENCE = 0.2
+"""The seconds that `close` waits for a thread: a long poll takes longer, and ends with the process."""
 
 
 class Bell:
@@ -22,6 +24,7 @@ class Bell:
         self._change = threading.Condition()
         self._rung: set[str] = set()
         self._watched: list[tuple[Notices, threading.Thread]] = []
+        self._hushed: set[Notices] = set()
         self._closed = threading.Event()
 
     def ring(self, what: str) -> None:
@@ -45,9 +48,15 @@ class Bell:
         self._watched.append((notices, thread))
         thread.start()
 
+    def hush(self, notices: Notices) -> None:
+        """Ends some notices."""
+        self._watched = [one for one in self._watched if one[0] is not notices]
+        self._hushed.add(notices)
+        notices.close()
+
     def _watch(self, notices: Notices, what: str, warn: Callable[[str], object]) -> None:
         pause, told = _FIRST_PAUSE, False
-        while not self._closed.is_set():
+        while not self._closed.is_set() and notices not in self._hushed:
             began = time.monotonic()
             try:
                 notices.watch(lambda: self.ring(what))
@@ -66,4 +75,4 @@ class Bell:
         for notices, _ in self._watched:
             notices.close()
         for _, thread in self._watched:
-            thread.join(5)
+            thread.join(_PATIENCE)

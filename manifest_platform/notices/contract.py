@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable
+from typing import ClassVar
 
 
 class Notices(ABC):
@@ -28,3 +29,21 @@ class Notices(ABC):
     def taken(self) -> Callable[[], object]:
         """Returns a function to call once a look is over that began after this call: what was told before is settled."""
         return lambda: None
+
+
+class LandingNotices(Notices):
+    """Notices of new objects below a landing root, by a URL: a plug-in of the group `manifest_platform.notices`.
+
+    The name of its entry point is the scheme of its URLs. `example`: one of these, for messages.
+    """
+
+    example: ClassVar[str]
+
+    @abstractmethod
+    def __init__(self, url: str, counts: Callable[[str], bool]) -> None:
+        """Connects to nothing yet. `counts`: chooses the URIs of objects that count. Raises ValueError for a wrong URL."""
+
+    @classmethod
+    @abstractmethod
+    def checked(cls, url: str) -> str:
+        """Returns the URL as the configuration stores it. Raises ValueError that says what is allowed."""

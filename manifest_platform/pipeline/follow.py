@@ -8,6 +8,7 @@ double work: the leases of the steps and the fence keep order, as between any tw
 
 from __future__ import annotations
 
+import logging
 import random
 import time
 from collections.abc import Callable, Generator, Iterator, Sequence
@@ -20,7 +21,7 @@ from manifest_platform.config.config import FollowConfig
 from manifest_platform.manifest import Blocked, Lease, LeaseBusy, Memory, Refused, Standing
 from manifest_platform.manifest.store import StoreError
 from manifest_platform.manifest.stores import file_identity, notices
-from manifest_platform.notices import Bell, Notices
+from manifest_platform.notices import Bell, Notices, kind_of
 from manifest_platform.notices.files import FileNotices
 from manifest_platform.pipeline.discovery import discover
 from manifest_platform.pipeline.drain import Spark, drain
@@ -32,6 +33,8 @@ from manifest_platform.sources.directories import Marker, Settle
 from manifest_platform.sources.errors import LandingError
 from manifest_platform.spark import SparkUnavailable
 from manifest_platform.warehouse.errors import WarehouseError
+
+log = logging.getLogger(__name__)
 
 LANDING, STORE = "landing", "store"
 """The two things that ring: a dataset's landing, as `landing NAME`, and the store of all datasets."""
@@ -99,6 +102,7 @@ class Follower:
         self._opened, self._spark, self._settings = opened, spark, settings
         self._feeds, self._targets = feeds, targets
         self.pipeline = opened()
+        self.notices: Notices | None = None  # those of landing
         self.due = 0.0
         self.health = Health(self.pipeline.name)
         self._file = self._identity()
@@ -180,7 +184,10 @@ class Follower:
         began = time.monotonic()
         self._listing = began + self._settings.listing_seconds
         feeds = [feed for feed in self.pipeline.feeds if self._feeds is None or feed in self._feeds]
+        settle = self.notices.taken() if self.notices else None
         found = discover(self.pipeline, feeds=feeds)
+        if settle:
+            self._settle(settle)
         self.health.listed_at = now = self.pipeline.clock()
         completeness = self.pipeline.source.completeness
         for one in found.waiting:
@@ -190,6 +197,13 @@ class Follower:
             if ready and ready > now:
                 self._listing = min(self._listing, began + (ready - now).total_seconds())
         yield found
+
+    def _settle(self, settle: Callable[[], object]) -> None:
+        """Settles the notices that a listing covers. What cannot be settled comes again, and does no harm."""
+        try:
+            settle()
+        except Exception as error:  # any error of the place of the notices, which the platform does not rest on
+            log.warning("notices of %s were not settled and will come again: %s", self.health.dataset, error)
 
     def _work(self) -> Iterator[Told]:
         """Drains if the manifest has work. After a fault, or without progress, the same work waits for a growing pause."""
@@ -311,35 +325,45 @@ def _blocks(reading: Reading, feeds: Sequence[str] | None) -> Iterator[FeedEnd]:
             yield FeedEnd(feed, Stop.BLOCKED, verdict.item.key.name, verdict.reason, verdict.remedy, target)
 
 
-def listen(bell: Bell, followers: Sequence[Follower], warn: Callable[[str], object]) -> None:
-    """Lets the notices of the store and of each landing root ring. `warn` is called with a message for notices that fail."""
-    config = followers[0].pipeline.config
-    if of_store := notices(config.manifest.store):
-        bell.listen(of_store, STORE, warn)
-    for one in followers:
-        if of_landing := landing_notices(one.pipeline):
-            bell.listen(of_landing, f"{LANDING} {one.health.dataset}", warn)
-
-
 def landing_notices(pipeline: Pipeline) -> Notices | None:
     """Returns the notices of a dataset's landing root; None if there are none for such a place."""
     source = pipeline.source
+    landing = getattr(pipeline.dataset, "landing", None)
+    if landing and landing.notify:
+        return kind_of(landing.notify)(landing.notify, lambda uri: _counts(pipeline, uri))
     if not storage.is_local(source.root):
         return None
-    marker = source.completeness.name if isinstance(source.completeness, Marker) else None
     # A folder may have been moved into place with its marker in it.
-    return FileNotices(
-        storage.local_path(source.root),
-        lambda path, is_folder: is_folder or marker is None or path.rpartition("/")[2] == marker,
-    )
+    return FileNotices(storage.local_path(source.root), lambda path, is_folder: is_folder or _is_last(pipeline, path))
 
 
-def follow(followers: Sequence[Follower], bell: Bell) -> Generator[tuple[Follower, Told]]:
-    """Gives every follower a turn when it is due or something rings for it, for ever. Yields the events of each."""
+def _counts(pipeline: Pipeline, uri: str) -> bool:
+    return pipeline.source.holds(uri) and _is_last(pipeline, uri)
+
+
+def _is_last(pipeline: Pipeline, path: str) -> bool:
+    """True for a file that may complete its directory: the marker, or any file if there are no markers."""
+    completeness = pipeline.source.completeness
+    return not isinstance(completeness, Marker) or path.rpartition("/")[2] == completeness.name
+
+
+def follow(followers: Sequence[Follower], bell: Bell, warn: Callable[[str], object]) -> Generator[tuple[Follower, Told]]:
+    """Gives every follower a turn when it is due or something rings for it, for ever. Yields the events of each.
+
+    `warn` is called with a message for notices that fail.
+    """
+    if of_store := notices(followers[0].pipeline.config.manifest.store):
+        bell.listen(of_store, STORE, warn)
     while True:
         rung = bell.wait(min(one.due for one in followers) - time.monotonic())
         for one in followers:
             landing_rang = f"{LANDING} {one.health.dataset}" in rung
             if landing_rang or STORE in rung or time.monotonic() >= one.due:
                 for told in one.turn(landing_rang):
+                    if isinstance(told, TookOver) and (of_landing := landing_notices(one.pipeline)):
+                        one.notices = of_landing  # not before: a queue's messages are for whoever lists
+                        bell.listen(of_landing, f"{LANDING} {one.health.dataset}", warn)
+                    elif isinstance(told, StandsBy) and one.notices:
+                        bell.hush(one.notices)
+                        one.notices = None
                     yield one, told

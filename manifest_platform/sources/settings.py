@@ -15,6 +15,7 @@ from manifest_platform import plugins, storage
 from manifest_platform.deployments import folder_beside
 from manifest_platform.manifest.item import InvalidKey, check_key_text
 from manifest_platform.merging.settings import MergeSettings
+from manifest_platform.notices import kind_of
 from manifest_platform.settings import YEAR, PluginSettings, Settings, StorageLocation
 from manifest_platform.shred.limits import InputLimits
 from manifest_platform.sources.blackout import BlackoutSettings
@@ -56,12 +57,23 @@ class LandingSettings(Settings):
         " with a time before the look-back",
     )
 
+    notify: str | None = Field(
+        None,
+        description="a queue to which the storage sends its events of new objects, which wake a follower; such as"
+        " `sqs://QUEUE?region=eu-west-1`. Each dataset needs a queue of its own. A listing finds what a queue does not tell",
+    )
+
     expected_every_seconds: dict[str, PositiveFloat] = Field(
         {},
         description="by feed, the longest normal time in seconds from one directory to the next, landing and loading included."
         " A check warns if the watermark is further behind: the producer has probably stopped. Feeds that are not named are not"
         " watched",
     )
+
+    @field_validator("notify")
+    @classmethod
+    def _is_known(cls, notify: str | None) -> str | None:
+        return kind_of(notify).checked(notify) if notify else None
 
     @field_validator("root")
     @classmethod

@@ -262,7 +262,7 @@ def test_the_ledgers_schema_is_no_datasets_name(write):
 
 def test_an_unknown_key_is_reported_with_those_that_are_allowed(write):
     message = problems(write(WHOLE.replace("root: landing", "root: landing, path: x")))
-    allowed = "complete, expected_every_seconds, full_listing_hours, layout, look_back_days, marker, root"
+    allowed = "complete, expected_every_seconds, full_listing_hours, layout, look_back_days, marker, notify, root"
     assert f"datasets.acme.landing.path: unknown key; allowed here: {allowed}" in message
     assert (
         "allowed here: dagster, datasets, deployment, drain, files, follow, housekeeping, lease, limits, manifest, spark,"

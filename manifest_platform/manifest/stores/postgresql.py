@@ -5,11 +5,13 @@ SQLAlchemy is loaded even to check a URL, because only it can parse one.
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable
 
 from manifest_platform.deployments import identifier
 from manifest_platform.manifest.store import Difference, Store
 from manifest_platform.manifest.stores.driver import Driver, Objects
+from manifest_platform.notices import Notices
 
 
 class PostgreSql(Driver):
@@ -54,3 +56,34 @@ class PostgreSql(Driver):
         """The name and the differences, as `check`. Missing tables are no difference: the first load creates them."""
         name, differences = self.check(url)
         return name, [one for one in differences if one.found != "missing"]
+
+    def notices(self, url: str) -> Notices:
+        """The notices that each transaction sends with its commit."""
+        return WriteNotices(url)
+
+
+class WriteNotices(Notices):
+    """LISTEN on a connection of its own. Notices that were sent while it was away are lost; a listing covers them."""
+
+    def __init__(self, url: str) -> None:
+        from manifest_platform.manifest.stores.sql import listener
+
+        self._opened = listener(url)
+        self.place = self._opened.name
+        self._ended = threading.Event()
+
+    def watch(self, tell: Callable[[], object]) -> None:
+        """Waits for notices until `close`. Raises errors of psycopg and SQLAlchemy."""
+        with self._opened.listening() as connection:
+            tell()
+            while not self._ended.is_set():
+                for _ in connection.notifies(timeout=_WAIT_SECONDS, stop_after=1):
+                    tell()
+
+    def close(self) -> None:
+        """Ends the wait."""
+        self._ended.set()
+
+
+_WAIT_SECONDS = 2.0
+"""The longest time until `close` is noticed."""

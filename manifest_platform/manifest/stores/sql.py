@@ -17,7 +17,8 @@ import logging
 import re
 import sqlite3
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -110,6 +111,9 @@ _ascending = _prefixed.order_by(_rows.c.sort).limit(sa.bindparam("count"))
 _descending = _prefixed.order_by(_rows.c.sort.desc()).limit(sa.bindparam("count"))
 _forget = sa.delete(_done).where(_done.c.at < sa.bindparam("before"))
 _writes_of = sa.select(_done.c.writes).where(_done.c.token == sa.bindparam("of_token"))
+
+CHANNEL = "manifest_platform"
+"""The channel of PostgreSQL on which every write is told, without content."""
 
 
 def _unless_there(insert: sqlite.Insert | PostgreSqlInsert) -> sa.Insert:
@@ -349,8 +353,10 @@ class _Sqlite:
 
 class _PostgreSql:
     _MAKING = 0x6D616E69  # an arbitrary number: the lock of the process that creates the tables
+    # One statement for both: the notice is sent with the commit, to those who listen, and costs no request of its own.
     _lock = sa.text(
-        "SELECT pg_advisory_xact_lock(number) FROM (SELECT DISTINCT hashtextextended(name, 0) AS number"
+        "SELECT pg_advisory_xact_lock(number), pg_notify(:channel, '')"
+        " FROM (SELECT DISTINCT hashtextextended(name, 0) AS number"
         " FROM unnest(CAST(:names AS text[])) AS name ORDER BY number) AS numbers"
     )
 
@@ -452,9 +458,24 @@ class _PostgreSql:
                 mend = f'ALTER TABLE manifest ALTER COLUMN {column.name} TYPE text COLLATE "C"'
                 yield Difference(f"collation of {column.name}", "C: keys order bytewise", str(found), mend)
 
+    @contextmanager
+    def listening(self) -> Generator[Any]:
+        """Yields a connection of psycopg that listens to CHANNEL. Closes all connections afterward."""
+        try:
+            with closing(self.engine.raw_connection()) as pooled:
+                connection: Any = pooled.driver_connection
+                connection.autocommit = True
+                connection.execute(f"LISTEN {CHANNEL}")
+                try:
+                    yield connection
+                finally:
+                    pooled.invalidate()  # it listens, so nobody else may get it from the pool
+        finally:
+            self.engine.dispose()
+
     def begin(self, connection: sa.Connection, keys: Sequence[str]) -> None:
         """Locks the keys, in one order for all transactions. Versions that a check has read stay valid until the commit."""
-        connection.execute(self._lock, {"names": keys})
+        connection.execute(self._lock, {"names": keys, "channel": CHANNEL})
 
     def advice(self, error: DBAPIError) -> str:
         if self.lacks_rights(error):
@@ -471,6 +492,11 @@ class _PostgreSql:
 _columns = sa.table(
     "columns", *map(sa.column, ("table_schema", "table_name", "column_name", "collation_name")), schema="information_schema"
 )
+
+
+def listener(url: str) -> _PostgreSql:
+    """The database of a PostgreSQL URL, for listening. Connects to nothing yet."""
+    return _PostgreSql(sa.make_url(url))
 
 
 def create_database(url: str) -> bool:

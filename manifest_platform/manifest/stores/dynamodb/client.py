@@ -110,8 +110,11 @@ _ADVICE = {
 }
 
 
-def open_client(address: Address) -> Any:
-    """A client of DynamoDB with bounded timeouts and retries. Raises StoreRejected without a region or with a wrong profile."""
+def open_client(address: Address, service: str = "dynamodb") -> Any:
+    """A client with bounded timeouts and retries. Raises StoreRejected without a region or with a wrong profile.
+
+    `service`: DynamoDB's streams have one of their own, at the same place.
+    """
     from botocore.config import Config
     from botocore.exceptions import BotoCoreError
 
@@ -126,7 +129,7 @@ def open_client(address: Address) -> Any:
     )
     try:
         with _one_at_a_time:
-            return _session().client("dynamodb", region_name=address.region, endpoint_url=address.endpoint, config=config)
+            return _session().client(service, region_name=address.region, endpoint_url=address.endpoint, config=config)
     except BotoCoreError as error:
         raise failure(address, error) from error
 

@@ -36,6 +36,7 @@ from manifest_platform.manifest.store import (
 )
 from manifest_platform.manifest.stores.driver import Driver, Objects, StoredObject
 from manifest_platform.manifest.stores.dynamodb.client import EXPIRES, Address, failure, open_client
+from manifest_platform.notices import Notices
 
 CONFLICTS = 10
 """The most tries of a transaction that conflicts with another in its rows; botocore does not repeat those."""
@@ -101,6 +102,12 @@ class DynamoDb(Driver):
         from manifest_platform.manifest.stores.dynamodb.table import check_table
 
         return str(Address.parse(url)), check_table(url)
+
+    def notices(self, url: str) -> Notices:
+        """The table's stream."""
+        from manifest_platform.manifest.stores.dynamodb.stream import StreamNotices
+
+        return StreamNotices(Address.parse(url))
 
 
 class DynamoDbStore:

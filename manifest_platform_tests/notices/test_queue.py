@@ -1,0 +1,104 @@
+"""Notices of S3 through a queue: received, settled after a listing, and never stuck on a message that nobody understands."""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Iterator
+from typing import Any
+
+import boto3
+import pytest
+from moto.server import ThreadedMotoServer
+
+from manifest_platform.notices import Bell, kind_of
+from manifest_platform.notices.sqs.messages import NoEvent, objects_of
+
+MARKER = "landing/run=2024-05-14-12-00-00/_SUCCESS"
+EVENT = {"Records": [{"s3": {"bucket": {"name": "b"}, "object": {"key": "landing/run%3D2024-05-14-12-00-00/_SUCCESS"}}}]}
+URI = f"s3://b/{MARKER}"
+
+
+@pytest.mark.parametrize(
+    ("told", "objects"),
+    [
+        (EVENT, [URI]),
+        ({"Type": "Notification", "Message": json.dumps(EVENT)}, [URI]),
+        ({"source": "aws.s3", "detail": {"bucket": {"name": "b"}, "object": {"key": MARKER}}}, [URI]),
+        ({"Service": "Amazon S3", "Event": "s3:TestEvent"}, []),
+        ({"Records": [{"s3": {"bucket": {"name": "b"}, "object": {"key": "a+b%2Bc"}}}]}, ["s3://b/a b+c"]),
+    ],
+)
+def test_every_form_of_s3s_events_is_read(told: object, objects: list[str]) -> None:
+    assert objects_of(json.dumps(told)) == objects
+
+
+@pytest.mark.parametrize("body", ["", "hello", "[]", "{}", '{"Records": [{}]}', '{"Records": 1}', "[" * 100_000])
+def test_anything_else_is_no_event(body: str) -> None:
+    with pytest.raises(NoEvent):
+        objects_of(body)
+
+
+@pytest.mark.parametrize(
+    "url", ["sqs://", "sqs://a b", "sqs://q/x", "sqs://q?key=1", "sqs://q?region=", "sqs://q?region=a&region=b"]
+)
+def test_a_wrong_url_is_refused(url: str) -> None:
+    with pytest.raises(ValueError, match="allowed: sqs://QUEUE"):
+        kind_of(url).checked(url)
+
+
+def test_an_unknown_kind_is_refused() -> None:
+    with pytest.raises(ValueError, match=r"^allowed: sqs://QUEUE\?region=eu-west-1$"):
+        kind_of("kafka://x")
+
+
+@pytest.fixture
+def queue(monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[Any, str, str]]:
+    """A client of moto's SQS, a queue's URL there, and how the configuration names it."""
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "test")
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "test")
+    server = ThreadedMotoServer("127.0.0.1", 0)
+    server.start()
+    host, port = server.get_host_and_port()
+    endpoint = f"http://{host}:{port}"
+    client = boto3.client("sqs", region_name="eu-west-1", endpoint_url=endpoint)
+    url = client.create_queue(QueueName="landed", Attributes={"VisibilityTimeout": "3600"})["QueueUrl"]
+    yield client, url, f"sqs://landed?region=eu-west-1&endpoint={endpoint}"
+    server.stop()
+
+
+def hidden(client: Any, url: str) -> tuple[int, int]:
+    """The messages of a queue that wait, and those that were received and not deleted."""
+    names = ["ApproximateNumberOfMessages", "ApproximateNumberOfMessagesNotVisible"]
+    found = client.get_queue_attributes(QueueUrl=url, AttributeNames=names)["Attributes"]
+    return int(found[names[0]]), int(found[names[1]])
+
+
+def test_messages_ring_and_are_deleted_after_the_listing_that_covers_them(
+    queue: tuple[Any, str, str], caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    client, url, named = queue
+    monkeypatch.setattr("manifest_platform.notices.sqs.queue.WAIT_SECONDS", 1)
+    notices = kind_of(named)(named, lambda uri: uri.endswith("/_SUCCESS"))
+    bell, warned = Bell(), list[str]()
+    bell.listen(notices, "landing a", warned.append)
+    try:
+        with caplog.at_level(logging.WARNING):
+            assert bell.wait(60) == {"landing a"}, "as soon as it receives"
+            other = json.dumps(EVENT).replace("_SUCCESS", "part-0")
+            for body in ("poison", other, json.dumps({"Event": "s3:TestEvent"}), *[json.dumps(EVENT)] * 12):
+                client.send_message(QueueUrl=url, MessageBody=body)
+            while hidden(client, url) != (0, 12):
+                bell.wait(1)
+        assert "was deleted: it is not one of S3's events" in caplog.text and "poison" not in caplog.text
+        covered = notices.taken()
+        client.send_message(QueueUrl=url, MessageBody=json.dumps(EVENT))
+        while hidden(client, url) != (0, 13):
+            bell.wait(1)
+        covered()
+        assert hidden(client, url) == (0, 1), "a message that came during the listing stays"
+        notices.taken()()
+        assert hidden(client, url) == (0, 0)
+    finally:
+        bell.close()
+    assert warned == []
