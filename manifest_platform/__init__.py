@@ -9,6 +9,7 @@ Layers, top to bottom; each imports only from those below it:
     config                           the typed configuration, composed of the models that packages and plug-ins declare
     sources                          plug-ins for kinds of landing: names, reading, shredding, terms
     shred, merging, warehouse, spark, fake_vault    the work itself, independent of each other; a fake vault for trials
+    packs                            several small files in one
     column_names, column_types, landed_files, listing, questions, record_files    columns, files, listings; confined queries
     settings, progress               the base of settings models; the progress of long work
     storage, quantities              local paths and s3:// alike; times and sizes in words

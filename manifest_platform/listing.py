@@ -147,7 +147,8 @@ class ShreddedObject:
     """A Parquet file of one table. Times are the collector or modification times of its rows (ISO 8601, UTC).
 
     `checksum`: the file's BLAKE2b digest of 16 bytes, in hex; None in listings of older releases. `dates`: of a file of several
-    dates, the rows of each, dates ascending; `date` is the first. Empty for a file of a single date.
+    dates, the rows of each, dates ascending; `date` is the first. Empty for a file of a single date. `pack`: the pack that
+    holds the file, by its URI; there is no file at `uri` then. Empty for a file by itself.
     """
 
     table: str
@@ -159,6 +160,7 @@ class ShreddedObject:
     max_time: str | None = None
     checksum: str | None = None
     dates: tuple[DateRows, ...] = ()
+    pack: str = ""
 
     @property
     def all_dates(self) -> tuple[str, ...]:
@@ -170,6 +172,15 @@ class ShreddedObject:
         """Parses the JSON form."""
         fields: dict[str, Any] = {**data, "dates": tuple(map(DateRows.from_dict, data.get("dates", ())))}
         return cls(**fields)
+
+
+@dataclass(frozen=True)
+class Pack:
+    """A file that holds the Parquet files of several small objects. `checksum`: as that of an object."""
+
+    uri: str
+    bytes: int
+    checksum: str
 
 
 @dataclass(frozen=True)
@@ -221,10 +232,11 @@ class Listing:
     columns are known. `types`: types of the rows without bad rows and deletions; empty in listings of older releases.
     `duplicates`: the copies of events that were found, by kind; zero in listings of older releases. `bad_rows`: files that
     repeat the bad rows in the form that the source's own tools read. `counts`: further numbers that the source counts, by name.
+    `packs`: the files of the objects that have no file of their own.
 
     In JSON, column descriptions are stored beside the tables, and only those that exist. A reader ignores unknown keys of the
     listing, which a newer release may write. It refuses unknown keys of a table, column or object, because they may affect the
-    rows. The key `dates` of an object is written only for a file of several dates: release 0.2 reads all other listings.
+    rows. The keys `dates` and `pack` of an object are written only where needed: release 0.2 reads all other listings.
     """
 
     item: str
@@ -239,6 +251,7 @@ class Listing:
     duplicates: Duplicates = NO_DUPLICATES
     bad_rows: tuple[BadRowsFile, ...] = ()
     counts: Mapping[str, int] = field(default_factory=dict, hash=False)
+    packs: tuple[Pack, ...] = ()
 
     @property
     def remarks(self) -> list[str]:
@@ -263,8 +276,13 @@ class Listing:
         return [found.uri for found in sorted(mine, key=lambda found: (found.date, found.uri))]
 
     @property
+    def stored(self) -> tuple[ShreddedObject | Pack, ...]:
+        """The files with the rows of its tables: packs, and objects that are files by themselves."""
+        return (*(found for found in self.objects if not found.pack), *self.packs)
+
+    @property
     def bytes(self) -> int:
-        """The size of all files in bytes."""
+        """The size of all objects in bytes."""
         return sum(found.bytes for found in self.objects)
 
     def write(self, uri: str) -> None:
@@ -274,10 +292,12 @@ class Listing:
         if said := {name: descriptions for name, descriptions in said.items() if descriptions}:
             data["descriptions"] = said
         for found in data["objects"]:
-            if not found["dates"]:
-                del found["dates"]
-        if not self.counts:
-            del data["counts"]
+            for name in ("dates", "pack"):
+                if not found[name]:
+                    del found[name]
+        for name in ("counts", "packs"):
+            if not data[name]:
+                del data[name]
         storage.write_bytes(uri, orjson.dumps(data, option=orjson.OPT_INDENT_2))
 
     @classmethod
@@ -299,5 +319,6 @@ class Listing:
             "types": tuple(ShreddedType(**found) for found in data.get("types", ())),
             "duplicates": Duplicates(**data.get("duplicates", {})),
             "bad_rows": tuple(BadRowsFile(**found) for found in data.get("bad_rows", ())),
+            "packs": tuple(Pack(**found) for found in data.get("packs", ())),
         }
         return cls(**fields)

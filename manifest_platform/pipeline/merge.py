@@ -63,7 +63,7 @@ from manifest_platform.merging.transitions import (
 )
 from manifest_platform.pipeline.events import Stop
 from manifest_platform.pipeline.pipeline import Pipeline
-from manifest_platform.pipeline.shredding import OutputGone, listing_of, object_problem, shred_again
+from manifest_platform.pipeline.shredding import OutputGone, files_of, object_problem, shred_again
 from manifest_platform.sources.source import SHRED
 from manifest_platform.spark import SparkUnavailable
 from manifest_platform.warehouse.errors import Unavailable
@@ -327,7 +327,7 @@ def register(merging: Merging) -> Iterator[Registration]:
         if made is None or made.record_id != commit.record_id:  # it was shredded again: a later commit has its objects
             yield inventory.register(CommittedObjects(commit.number, commit.key.id, {}, {}), merging.rules)
             continue
-        listing = listing_of(item)
+        listing = files_of(item)
         if known is None:
             known = {table.key for table in inventory.tables()}
         for table in listing.tables:

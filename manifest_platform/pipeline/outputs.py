@@ -31,7 +31,7 @@ from manifest_platform.manifest.records import FIRST_TARGET
 from manifest_platform.pipeline.chosen import check_order
 from manifest_platform.pipeline.pipeline import Pipeline, loads
 from manifest_platform.pipeline.program import choose
-from manifest_platform.pipeline.shredding import listing_of
+from manifest_platform.pipeline.shredding import files_of
 from manifest_platform.remedies import Action, Remedy
 from manifest_platform.sources.source import LOAD, SHRED, Stage
 
@@ -71,7 +71,7 @@ def read_output(outputs: Outputs, key: ItemKey, asset: str, table: str) -> Read:
     Raises NotCurrent if the output is not done or superseded, OutputGone.
     """
     records = current_records(outputs, key, asset)
-    uris = listing_of(outputs.item(key)).uris(table) if _is_stage(asset) else [records[0].data["prefix"]]
+    uris = files_of(outputs.item(key), table).uris(table) if _is_stage(asset) else [records[0].data["prefix"]]
     return Read(tuple(uris), tuple(Made.by(key, record) for record in records))
 
 

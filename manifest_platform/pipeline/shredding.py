@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from manifest_platform import failpoints, progress, storage
+from manifest_platform import failpoints, packs, progress, storage
 from manifest_platform.faults import Misconfigured, Transient
 from manifest_platform.listing import BAD_TABLE, LISTING_FILE, Listing, ShreddedType, Table
 from manifest_platform.manifest import (
@@ -316,6 +316,20 @@ def listing_of(item: Item) -> Listing:
     return _read_listing(record.data["listing"], item.key.name)
 
 
+def files_of(item: Item, table: str | None = None) -> Listing:
+    """Returns an item's listing with a file for each object, or for each of a table, which are made from packs if necessary.
+
+    Raises as `listing_of`.
+    """
+    listing = listing_of(item)
+    try:
+        return packs.spread(listing, table)
+    except (FileNotFoundError, packs.PackDamaged) as error:
+        raise OutputGone(str(error), item.key.name) from error
+    except OSError as error:
+        raise Unavailable(f"packed objects of {item.key.name} cannot be read or written now: {error}") from error
+
+
 def _read_listing(uri: str, item: str) -> Listing:
     try:
         return Listing.read(uri)
@@ -363,7 +377,7 @@ def check_objects(listing: Listing, content: bool = False) -> None:
 
     Raises Unavailable if the storage cannot be asked. For an object without a known checksum, only the size is compared.
     """
-    for found in listing.objects:
+    for found in listing.stored:
         if problem := object_problem(found.uri, found.bytes, found.checksum if content else None):
             raise OutputGone(problem, short_name(listing.item))
 

@@ -12,14 +12,14 @@ import os
 import traceback
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Executor, ThreadPoolExecutor
 from dataclasses import asdict, dataclass, field, replace
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any, BinaryIO, Generic, TypeVar
 
 import orjson
 
-from manifest_platform import failpoints, landed_files, storage
+from manifest_platform import failpoints, landed_files, packs, storage
 from manifest_platform.column_types import widened
 from manifest_platform.faults import Misconfigured, Permanent, Transient
 from manifest_platform.listing import (
@@ -29,16 +29,16 @@ from manifest_platform.listing import (
     NO_DUPLICATES,
     BadRowsFile,
     Column,
-    DateRows,
     Duplicates,
     Listing,
+    Pack,
     Retired,
-    RowGroups,
     ShreddedObject,
     ShreddedType,
     Table,
 )
 from manifest_platform.remedies import LAND_ANEW, Action, Remedy
+from manifest_platform.shred.files import Dated, encoded, store
 from manifest_platform.shred.limits import InputLimits, LimitExceeded
 
 if TYPE_CHECKING:
@@ -50,8 +50,6 @@ CHUNK = 4 << 20
 
 SEVERAL_DATES = "several-dates"
 """The folder of a table's files that hold several dates each. A file of one date is in `date=YYYY-MM-DD`."""
-
-_GROUP_ROWS = 1 << 20  # most rows of a row group
 
 _WRITERS = 8  # concurrent writes of one task, because each write to an object store takes round trips
 
@@ -101,7 +99,7 @@ class Options:
     pass, and a small share of a large directory passes. A directory of mostly bad lines never passes.
 
     `split_size`: the bytes of a task. `limits`: the limits of a directory. `date_files`: True to give each date files of its
-    own, for readers that cannot read a part of a file.
+    own, for readers that cannot read a part of a file. `pack`: the most bytes of Parquet of a task that become one pack.
     """
 
     split_size: int = 32 << 20
@@ -109,6 +107,7 @@ class Options:
     max_bad_count: int = 10
     limits: InputLimits = field(default_factory=InputLimits)
     date_files: bool = False
+    pack: int = 0
 
     def allows(self, bad: int, lines: int) -> bool:
         """True if a directory with `lines` lines may have `bad` bad lines."""
@@ -235,6 +234,7 @@ class Written:
     example: str = ""  # the first bad line with its first reason
     stopped: bool = False
     bad_rows: list[BadRowsFile] = field(default_factory=list)
+    packs: list[Pack] = field(default_factory=list)
     counts: dict[str, int] = field(default_factory=dict)
 
     def define(self, table: Table) -> None:
@@ -253,15 +253,8 @@ class Written:
             self.counts[name] = self.counts.get(name, 0) + number
 
 
-@dataclass(frozen=True)
-class Dated:
-    """Rows of one date, with the first and the last time in them (ISO 8601, UTC) if they have times."""
-
-    date: str
-    rows: pa.Table
-    min_time: str | None = None
-    max_time: str | None = None
-
+_PACKED = 20
+"""The largest ratio of rows in memory to a pack, whose size is known when they are encoded."""
 
 _ARROW = 4
 """Largest ratio of the memory for waiting rows to the bytes of input that may wait."""
@@ -284,11 +277,12 @@ class Writer:
         most_bad: int | None = None,
         published: Callable[[pa.Table], Iterable[Beside]] | None = None,
         date_files: bool = False,
+        pack: int = 0,
     ):
         """`most`: bytes of input that may wait in memory. `most_bad`: the directory certainly fails with more bad rows.
 
         `published`: the form of bad rows that the source's own tools read, if there is one. `date_files`: True to give each
-        date a file of its own.
+        date a file of its own. `pack`: the most bytes of Parquet that become one pack.
         """
         self.written = Written()
         self._task = task
@@ -298,6 +292,7 @@ class Writer:
         self._most_bad = most_bad
         self._published = published
         self._date_files = date_files
+        self._pack = pack
         self._held: dict[str, list[pa.Table]] = defaultdict(list)
         self._dates: set[str] = set()
         self._bytes = self._arrow = self._flushes = 0
@@ -349,15 +344,21 @@ class Writer:
 
     def _flush(self) -> None:
         def write(file: tuple[str, Sequence[Dated]]) -> ShreddedObject:
+            found, data = encode(file)
+            store(found.uri, data)
+            return found
+
+        def encode(file: tuple[str, Sequence[Dated]]) -> tuple[ShreddedObject, pa.Buffer]:
             name, dates = file
             folder = f"date={dates[0].date}" if len(dates) == 1 else SEVERAL_DATES
-            return _write(
-                name, f"{self._task.output}/{name}/{folder}/{self._task.number:05d}-{self._flushes:03d}.parquet", dates
-            )
+            return encoded(name, f"{self._task.output}/{name}/{folder}/{self._part}.parquet", dates)
 
         files = list(self._files())
         with ThreadPoolExecutor(_WRITERS) as pool:
-            self.written.objects += pool.map(write, files)
+            if self._arrow <= _PACKED * self._pack:
+                self._write_together(list(pool.map(encode, files)), pool)
+            else:
+                self.written.objects += pool.map(write, files)
         for name, dates in files:
             if name == BAD_TABLE and self._published:
                 for dated in dates:
@@ -365,9 +366,30 @@ class Writer:
         self._held.clear()
         self._flushes, self._bytes, self._arrow = self._flushes + 1, 0, 0
 
+    @property
+    def _part(self) -> str:
+        """The name of the files that are written now."""
+        return f"{self._task.number:05d}-{self._flushes:03d}"
+
+    def _write_together(self, files: Sequence[tuple[ShreddedObject, pa.Buffer]], pool: Executor) -> None:
+        """Writes encoded files as a pack if they are small. Bad rows have a file of their own: people read it themselves."""
+        alone = [(found, data) for found, data in files if found.table == BAD_TABLE]
+        together = [(found, data) for found, data in files if found.table != BAD_TABLE]
+        if len(together) > 1 and sum(found.bytes for found, _ in together) <= self._pack:
+            uri = f"{self._task.output}/{self._part}{packs.SUFFIX}"
+            found = [replace(one, pack=uri) for one, _ in together]
+            data = packs.packed({packs.member_of(one): memoryview(of) for one, (_, of) in zip(found, together, strict=True)})
+            storage.write_bytes(uri, data)
+            self.written.packs.append(Pack(uri, len(data), storage.checksum(data)))
+            self.written.objects += found
+        else:
+            alone += together
+        list(pool.map(lambda file: store(file[0].uri, file[1]), alone))
+        self.written.objects += [found for found, _ in alone]
+
     def _beside(self, rows: Beside) -> BadRowsFile:
         """Writes bad rows as a compressed file of lines. The same rows give the same bytes."""
-        uri = f"{self._task.output}/{BAD_ROWS}/{rows.folder}/{self._task.number:05d}-{self._flushes:03d}.jsonl.gz"
+        uri = f"{self._task.output}/{BAD_ROWS}/{rows.folder}/{self._part}.jsonl.gz"
         data = gzip.compress(rows.lines, 6, mtime=0)
         storage.write_bytes(uri, data)
         return BadRowsFile(uri, rows.rows, len(data), storage.checksum(memoryview(data)))
@@ -410,53 +432,6 @@ def _bad_files(written: Written) -> str:
     """The URIs of the files of bad rows, for messages."""
     found = [one.uri for one in written.objects if one.table == BAD_TABLE]
     return found[0] + (f" and {len(found) - 1} more" if len(found) > 1 else "")
-
-
-def _write(table: str, uri: str, dates: Sequence[Dated]) -> ShreddedObject:
-    """Writes rows as a Parquet file (zstd) with row groups of its own for each date, replacing an existing file."""
-    data, groups = _encoded([one.rows for one in dates])
-    system, path = storage.filesystem(uri)
-    if storage.is_local(uri):
-        os.makedirs(os.path.dirname(path), exist_ok=True)
-    with system.open_output_stream(path) as stream:
-        stream.write(data)
-    parts = [
-        DateRows(one.date, one.rows.num_rows, where, one.min_time, one.max_time)
-        for one, where in zip(dates, groups, strict=True)
-    ]
-    return ShreddedObject(
-        table,
-        dates[0].date,
-        uri,
-        sum(one.rows for one in parts),
-        data.size,
-        min((one.min_time for one in dates if one.min_time), default=None),
-        max((one.max_time for one in dates if one.max_time), default=None),
-        storage.checksum(memoryview(data)),
-        tuple(parts) if len(parts) > 1 else (),
-    )
-
-
-def _encoded(parts: Sequence[pa.Table]) -> tuple[pa.Buffer, list[RowGroups]]:
-    """Encodes tables of one schema as a Parquet file, each in row groups of its own. Returns the file and these row groups.
-
-    Without dictionaries it takes a third less time and becomes no larger: zstd finds repetitions itself.
-    """
-    import pyarrow as pa
-    from pyarrow import parquet
-
-    whole = pa.BufferOutputStream()
-    places: list[tuple[int, int, int, int]] = []
-    first = 0
-    with parquet.ParquetWriter(whole, parts[0].schema, compression="zstd", use_dictionary=False) as writer:
-        for rows in parts:
-            start, count = whole.tell(), -(-rows.num_rows // _GROUP_ROWS)
-            writer.write_table(rows, row_group_size=_GROUP_ROWS)
-            places.append((first, count, start, whole.tell()))
-            first += count
-        footer = whole.tell()
-    data = whole.getvalue()
-    return data, [RowGroups(*place, footer, data.size) for place in places]
 
 
 def open_landed(uri: str, size: int, root: str = "") -> BinaryIO:
@@ -627,6 +602,7 @@ def _conclude(directory: Directory, results: list[dict[str, Any]], options: Opti
         total.duplicates,
         tuple(sorted(total.bad_rows, key=lambda found: found.uri)),
         dict(sorted(total.counts.items())),
+        tuple(sorted(total.packs, key=lambda found: found.uri)),
     )
     try:
         listing.write(f"{directory.output}/{LISTING_FILE}")
@@ -649,6 +625,7 @@ def _sum(results: list[dict[str, Any]]) -> Written:
         total.objects += map(ShreddedObject.from_dict, written["objects"])
         total.retired += [Retired(**found) for found in written["retired"]]
         total.bad_rows += [BadRowsFile(**found) for found in written["bad_rows"]]
+        total.packs += [Pack(**found) for found in written["packs"]]
         total.tally(written["counts"])
         for table, types in written["types"].items():
             total.count(table, types)

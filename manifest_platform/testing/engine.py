@@ -55,6 +55,7 @@ from manifest_platform.testing.loads import (
     load,
     more,
     names_of,
+    packed,
     products,
     rows_of,
     snapshot,
@@ -492,6 +493,24 @@ class EngineContract(ViewContract):
         stored = {name: value and json.loads(value) for name, value in rows_of(engine, "t", '"id", "c"')}
         assert stored == {"a": [{"n": 1}, {}], "b": [{"n": 2, "at": "2024-05-01", "of": {"x": 1.5}}], "c": None}
         assert sorted(tmp_path.rglob("*.json.parquet")) == []
+
+    def test_packed_objects_are_loaded_as_files_are(self, shop: Warehouse, engine: Engine, tmp_path: Path) -> None:
+        """Alone and with other items. Nothing but the packs is there afterward."""
+        listings = [packed(events(tmp_path / "runs", item, files=2)) for item in "abc"]
+        shop.apply(load(listings[0]))
+        shop.apply_all(_chained(*map(load, listings[1:]), believed="record-a"))
+        assert rows_of(engine, EVENTS, "event_id") == sorted((f"{item}-{n}",) for item in "abc" for n in range(3))
+        assert [path.name for path in sorted((tmp_path / "runs").rglob("*")) if path.is_file()] == ["00000-000.pack.zip"] * 3
+
+    def test_a_missing_pack_fails_the_load_without_changes(self, shop: Warehouse, engine: Engine, tmp_path: Path) -> None:
+        listing = packed(events(tmp_path, "a", files=2))
+        storage.local_path(listing.packs[0].uri).write_bytes(b"PK")
+        with pytest.raises(LoadFailed, match="is damaged"):
+            shop.apply(load(listing))
+        storage.local_path(listing.packs[0].uri).unlink()
+        with pytest.raises(LoadFailed, match="Shred the item again"):
+            shop.apply(load(listing))
+        assert (ledger(engine), fences(engine)) == ([], {FEED: (0, 0, "")})
 
     def test_zoned_times_are_kept_in_utc(self, shop: Warehouse, engine: Engine, tmp_path: Path) -> None:
         noon = datetime(2024, 5, 1, 12, tzinfo=UTC)

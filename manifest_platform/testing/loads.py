@@ -13,9 +13,9 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet
 
-from manifest_platform import storage
+from manifest_platform import packs, storage
 from manifest_platform.column_types import arrow_type
-from manifest_platform.listing import Column, Listing, Retired, ShreddedObject, Table
+from manifest_platform.listing import Column, Listing, Pack, Retired, ShreddedObject, Table
 from manifest_platform.warehouse.apply import Full, Load
 from manifest_platform.warehouse.control_table import ControlTable
 from manifest_platform.warehouse.engines.engine import Engine
@@ -74,6 +74,17 @@ def _within(directory: Path | str, *parts: str) -> str:
 def events(directory: Path | str, item: str, count: int = 3, **options: Any) -> Listing:
     """Returns the listing of a run with `count` events."""
     return written(directory, item, [(EVENTS, [{"event_id": f"{item}-{n}", "amount": n} for n in range(count)])], **options)
+
+
+def packed(listing: Listing) -> Listing:
+    """Returns the listing with its objects in a pack, and deletes their files."""
+    pack = f"{listing.objects[0].uri.rsplit('/', 3)[0]}/00000-000{packs.SUFFIX}"
+    objects = tuple(replace(one, pack=pack) for one in listing.objects)
+    data = packs.packed({packs.member_of(one): storage.read_bytes(one.uri) for one in objects})
+    storage.write_bytes(pack, data)
+    for one in objects:
+        storage.local_path(one.uri).unlink()
+    return replace(listing, objects=objects, packs=(Pack(pack, len(data), storage.checksum(data)),))
 
 
 def load(listing: Listing, position: str | None = None, **changes: Any) -> Load:

@@ -64,7 +64,7 @@ from manifest_platform.warehouse.errors import (
 from manifest_platform.warehouse.families import Families
 from manifest_platform.warehouse.gate import Gate
 from manifest_platform.warehouse.load import Full, Load
-from manifest_platform.warehouse.nested import flattened
+from manifest_platform.warehouse.readable import readable
 from manifest_platform.warehouse.reload import Reloads
 from manifest_platform.warehouse.retries import patiently, repeated
 from manifest_platform.warehouse.rules import (
@@ -247,11 +247,12 @@ class Warehouse:
             self._forget()  # another worker or a snapshot may have created tables since our last load
             self._authority[load.feed] = load.epoch, load.token
         if load.full:
-            return self._apply_full(load, load.full)
+            with readable(load.listing, self._engine) as listing:
+                return self._apply_full(replace(load, listing=listing), load.full)
         self._require_fence(load.feed, load.believed)
         self.prepare(load.feed)
         self._create_view()
-        with flattened(load.listing) as listing:
+        with readable(load.listing, self._engine) as listing:
             return self._apply_with_known_columns(replacing(replace(load, listing=listing), self._ledger))
 
     @repeated
@@ -275,7 +276,7 @@ class Warehouse:
         self._create_view()
         try:
             with ExitStack() as stack:
-                flat = [replace(load, listing=stack.enter_context(flattened(load.listing))) for load in loads]
+                flat = [replace(load, listing=stack.enter_context(readable(load.listing, self._engine))) for load in loads]
                 return self._attempt_all(flat)
         except CannotLoad:
             self._prepared.clear()

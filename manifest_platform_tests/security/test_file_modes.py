@@ -21,7 +21,7 @@ from manifest_platform.listing import Listing
 from manifest_platform.manifest.store import ABSENT, Put
 from manifest_platform.manifest.stores import open_store
 from manifest_platform.merging import spark_job
-from manifest_platform.shred import batch
+from manifest_platform.shred import batch, files
 from manifest_platform.shred.batch import Task, Written
 from manifest_platform.warehouse.engines.duckdb.engine import DuckDB
 from manifest_platform_tests.pipeline.shop import Shop
@@ -57,7 +57,9 @@ def warehouse(root: Path) -> None:
 
 def shredded(root: Path) -> None:
     uri = storage.as_uri(root / "deep")
-    batch._write("bad", f"{uri}/bad/date=1970-01-01/00000-000.parquet", [batch.Dated("1970-01-01", pa.table({"a": [1]}))])
+    place = f"{uri}/bad/date=1970-01-01/00000-000.parquet"
+    _, data = files.encoded("bad", place, [files.Dated("1970-01-01", pa.table({"a": [1]}))])
+    files.store(place, data)
     Listing("item", "attempt", 0, 0, 0, (), (), ()).write(f"{uri}/listing.json")
 
 

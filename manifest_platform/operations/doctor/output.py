@@ -85,7 +85,7 @@ class OutputWatcher(Watcher):
         """Returns the faults of a listing's objects: sizes by one listing of the folder, checksums for the bytes left."""
         sizes = _sizes(listing)
         found: list[str] = []
-        for one in (*listing.objects, *listing.bad_rows):
+        for one in (*listing.stored, *listing.bad_rows):
             if (size := sizes.get(one.uri)) != one.bytes:
                 found.append(f"{one.uri} is gone" if size is None else f"{one.uri} has {size:,} bytes, not {one.bytes:,}")
             elif one.checksum and self.left >= one.bytes:
@@ -147,5 +147,5 @@ def _sizes(listing: Listing) -> dict[str, int]:
     except OSError as error:
         raise Unavailable(f"{root} cannot be listed now: {error}") from error
     there = {one.path: one.size or 0 for one in found if one.is_file}
-    paths = {one.uri: storage.filesystem(one.uri)[1] for one in (*listing.objects, *listing.bad_rows)}
+    paths = {one.uri: storage.filesystem(one.uri)[1] for one in (*listing.stored, *listing.bad_rows)}
     return {uri: there[path] for uri, path in paths.items() if path in there}

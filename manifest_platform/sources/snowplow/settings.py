@@ -169,6 +169,13 @@ class SnowplowShredSettings(ValidatedSettings):
         description="the earliest time that an event may have, with its zone, as `2021-01-01T00:00:00Z`. An event with a time"
         " before it is bad. By default, no time is too old, as in Snowplow's loader",
     )
+    pack_kib: int = Field(
+        0,
+        ge=0,
+        le=65_536,
+        description="the most KiB of Parquet of a task that become one file instead of a file for each table, for many small"
+        " runs; 0: none. With `merge`, each table always has files of its own",
+    )
     duplicates: DuplicateSettings = Field(DuplicateSettings(), description="which duplicates within a run are treated")
     entities: list[EntitySettings] = Field(
         [],
@@ -287,6 +294,11 @@ class SnowplowSettings(DatasetSettings):
     def remembers(self) -> bool:
         """True if loads leave out what a store beside the manifest's remembers."""
         return self.load.duplicates == "seen"
+
+    @property
+    def pack(self) -> int:
+        """The most bytes of Parquet of a task that become a pack; 0 with a catalog, whose readers read the files of a table."""
+        return self.shred.pack_kib << 10 if self.merge is None else 0
 
     def problems(self) -> Iterator[str]:
         """Yields a sentence if the view of loaded runs has the name of a table of entities."""

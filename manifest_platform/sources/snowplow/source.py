@@ -409,7 +409,12 @@ class SnowplowEnriched(Source):
         settings = self.settings.shred
         bad = settings.bad_rows
         options = Options(
-            settings.split_mib << 20, bad.max_share, bad.max_count, settings.limits.of_input(), self.settings.date_files
+            settings.split_mib << 20,
+            bad.max_share,
+            bad.max_count,
+            settings.limits.of_input(),
+            self.settings.date_files,
+            self.settings.pack,
         )
         registries, limits, rules = self._registries(), settings.registry_limits, settings.rules()
         started = datetime.now(UTC)

@@ -164,6 +164,8 @@ class Engine(ABC):
     """Most bytes of a table's or column's name; None for no limit. `quote` shortens longer names."""
     measures_texts: ClassVar[bool] = False
     """True if only people give a text column a length: staged texts, in a table, are measured or cut for such columns."""
+    reads_storage: ClassVar[bool] = False
+    """True if the database reads objects from the storage itself. Otherwise this process reads them, also on its own disk."""
     most_columns: ClassVar[int | None] = None
     """Most columns of a table; None for no limit."""
     views_span_schemas: ClassVar[bool] = False

@@ -142,7 +142,7 @@ def shred_pieces(
     Raises LimitExceeded, FileChanged, Unreadable, RegistryUnavailable, RegistryRefused, OSError.
     """
     most = options.split_size + CHUNK  # only compressed text can exceed the split
-    writer = Writer(task, most, by_date, options.limits, most_bad, published, options.date_files)
+    writer = Writer(task, most, by_date, options.limits, most_bad, published, options.date_files, options.pack)
     writer.add(BAD)  # people look for this table before the first bad row
     budget = Budget(resolver.limits.unknown_keys)
 

@@ -177,7 +177,7 @@ def shred_pieces(
     task: Task[_Pieces], models: Mapping[str, Sequence[SchemaKey]], resolver: Resolver, options: Options
 ) -> Written:
     """Types a task's pieces and writes the result. `models`: the schemas of the run's seal, by family."""
-    writer = Writer(task, options.split_size + CHUNK, by_date, options.limits, date_files=options.date_files)
+    writer = Writer(task, options.split_size + CHUNK, by_date, options.limits, date_files=options.date_files, pack=options.pack)
     writer.add(BAD)  # people look for this table before the first bad row
     for piece, what in task.part:
         for size, shredded in _shredded(piece, what, models, resolver, options):

@@ -75,7 +75,12 @@ class SnowplowTransformed(SnowplowEnriched):
         settings = self.settings.shred
         bad = settings.bad_rows
         return Options(
-            settings.split_mib << 20, bad.max_share, bad.max_count, settings.limits.of_input(), self.settings.date_files
+            settings.split_mib << 20,
+            bad.max_share,
+            bad.max_count,
+            settings.limits.of_input(),
+            self.settings.date_files,
+            self.settings.pack,
         )
 
     @classmethod

@@ -60,6 +60,7 @@ class Redshift(Engine):
     """
 
     locks_tables: ClassVar[bool] = True
+    reads_storage: ClassVar[bool] = True
     swaps_names: ClassVar[bool] = False
     views_span_schemas: ClassVar[bool] = True
     longest_name: ClassVar[int | None] = 127

@@ -63,6 +63,7 @@ class Snowflake(Engine):
     """A session of Snowflake, opened at first use."""
 
     locks_tables: ClassVar[bool] = True
+    reads_storage: ClassVar[bool] = True
     swaps_names: ClassVar[bool] = False
     views_span_schemas: ClassVar[bool] = True
     longest_name: ClassVar[int | None] = 255

@@ -1,0 +1,110 @@
+"""Packs: one file for the Parquet files of several small objects, so that a small directory costs one request, not one a table.
+
+A pack is a ZIP file without compression. Each member is a whole Parquet file under the name that it would have beside the pack.
+A pack belongs to one task of one attempt, so it is written, named by the listing and removed together with its objects. Readers
+of whole files get the members as files: `unpacked` for the duration of a block, `spread` for as long as the attempt exists.
+"""
+
+from __future__ import annotations
+
+import io
+import uuid
+import zipfile
+from collections import defaultdict
+from collections.abc import Generator, Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager, suppress
+from dataclasses import replace
+
+from manifest_platform import spool, storage
+from manifest_platform.listing import Listing, ShreddedObject
+
+SUFFIX = ".pack.zip"
+_AT_ONCE = 8
+
+
+class PackDamaged(ValueError):
+    """A pack is not as it was written."""
+
+
+def packed(members: Mapping[str, bytes | memoryview]) -> bytes:
+    """Returns a pack of members by name. The same members give the same bytes."""
+    sink = io.BytesIO()
+    with zipfile.ZipFile(sink, "w") as archive:
+        for name, data in members.items():
+            archive.writestr(zipfile.ZipInfo(name), data)  # of 1980, so that no clock is in the bytes
+    return sink.getvalue()
+
+
+def member_of(found: ShreddedObject) -> str:
+    """Returns the name of a packed object in its pack."""
+    return found.uri.removeprefix(f"{found.pack.rpartition('/')[0]}/")
+
+
+def read(uri: str, names: Iterable[str]) -> dict[str, bytes]:
+    """Reads members of a pack with one request. Raises PackDamaged, FileNotFoundError, OSError."""
+    data = storage.read_bytes(uri)
+    try:
+        with zipfile.ZipFile(io.BytesIO(data)) as archive:
+            return {name: archive.read(name) for name in names}
+    except (zipfile.BadZipFile, KeyError, EOFError, NotImplementedError) as error:
+        raise PackDamaged(f"the pack {uri} is damaged ({error})") from error
+
+
+@contextmanager
+def unpacked(listing: Listing, is_shared: bool) -> Generator[Listing]:
+    """Yields the listing with a file for each object, the listing itself if it has no pack. Deletes these files afterward.
+
+    `is_shared`: True to write them beside the pack, for a reader that is not this process; otherwise they are in the spool.
+    Raises PackDamaged, FileNotFoundError, OSError.
+    """
+    if not listing.packs:
+        yield listing
+    elif is_shared:
+        mark = uuid.uuid4().hex  # several targets may load an item at the same time
+        places = {found: f"{found.pack.removesuffix(SUFFIX)}-{mark}/{member_of(found)}" for found in _packed(listing)}
+        try:
+            yield _written(listing, places)
+        finally:
+            with ThreadPoolExecutor(_AT_ONCE) as pool:
+                list(pool.map(_delete, places.values()))
+    else:
+        with spool.folder("pack") as folder:
+            yield _written(listing, {found: storage.as_uri(folder / member_of(found)) for found in _packed(listing)})
+
+
+def spread(listing: Listing, table: str | None = None) -> Listing:
+    """Writes packed objects, or those of a table, as the files that their URIs name. Returns the listing with these files.
+
+    They stay, as a part of the attempt. Repeated, it writes the same bytes. Raises PackDamaged, FileNotFoundError, OSError.
+    """
+    return _written(listing, {found: found.uri for found in _packed(listing) if table in (None, found.table)})
+
+
+def _packed(listing: Listing) -> list[ShreddedObject]:
+    return [found for found in listing.objects if found.pack]
+
+
+def _written(listing: Listing, places: Mapping[ShreddedObject, str]) -> Listing:
+    """Writes packed objects as files at these places, and returns the listing with these files."""
+    by_pack: dict[str, list[ShreddedObject]] = defaultdict(list)
+    for found in places:
+        by_pack[found.pack].append(found)
+
+    def write(objects: Sequence[ShreddedObject]) -> None:
+        members = read(objects[0].pack, map(member_of, objects))
+        for found in objects:
+            folder, _, name = places[found].rpartition("/")
+            storage.ObjectFolder(folder).put(name, members[member_of(found)])
+
+    with ThreadPoolExecutor(_AT_ONCE) as pool:
+        list(pool.map(write, by_pack.values()))
+    objects = tuple(replace(one, uri=places[one], pack="") if one in places else one for one in listing.objects)
+    left = {one.pack for one in objects if one.pack}
+    return replace(listing, objects=objects, packs=tuple(one for one in listing.packs if one.uri in left))
+
+
+def _delete(uri: str) -> None:
+    with suppress(OSError):  # the file stays with its attempt then
+        system, path = storage.filesystem(uri)
+        system.delete_file(path)
