@@ -57,14 +57,13 @@ _PYTHON_TYPES: dict[str, frozenset[type]] = {
     "integer": frozenset((int, _NULL)),
     "bigint": frozenset((int, _NULL)),
     "double": frozenset((float, _NULL)),
-    "string": frozenset((str, _NULL)),
-    "timestamp": frozenset((str, _NULL)),
-    "date": frozenset((str, _NULL)),
     "decimal": frozenset((int, float, Decimal, _NULL)),
 }
 _DAY = "[0-9]{4}-[0-9]{2}-[0-9]{2}"
 _TIMES = {"timestamp": rf"^{_DAY}[T ][0-9]{{2}}:[0-9]{{2}}:[0-9]{{2}}(\.[0-9]{{1,6}})?Z?$", "date": f"^{_DAY}$"}
 """The usual way to write a time, which is converted for a whole column at once."""
+_TEXTS = frozenset({"string", *_TIMES})
+"""The types whose arrays take nothing but texts: of values of another type, Arrow itself makes none."""
 _OBJECTS = frozenset((dict, _NULL))
 _ARRAYS = frozenset((list, _NULL))
 
@@ -466,7 +465,8 @@ def all_fit(values: list[Any], type_: str, nul: bool) -> pa.Array | None:
     """
     if type_ == "json":
         return _all_json(values, nul)
-    if not set(map(type, values)) <= _PYTHON_TYPES[type_.partition("(")[0]]:
+    kind = type_.partition("(")[0]
+    if kind not in _TEXTS and not set(map(type, values)) <= _PYTHON_TYPES[kind]:
         return None
     try:
         if type_ in _TIMES:

@@ -325,7 +325,7 @@ def _shredded(
         table = table if kept.all() else table.filter(pa.array(kept))
         if table.num_rows:
             definition, table = (definition, table) if wide is None else without_empty(definition, table)
-            tables[definition.name] = table.cast(arrow_schema(definition.columns))
+            tables[definition.name] = _as_defined(table, definition)
             definitions[definition.name] = with_room(definition, table)
             types[definition.name] = _types(definition, table)
     if wide is not None and EVENTS_TABLE in types:
@@ -342,6 +342,12 @@ def _refuse_replayed(lines: Lines, source: bytes, replayed: Mapping[str, str], l
         item = replayed.get(digest_of(line.removesuffix(b"\r")))
         if item is not None and number not in left_out:
             lines.reasons.setdefault(number, [{"type": "replayed", "message": f"the line is loaded with {item}"}])
+
+
+def _as_defined(table: pa.Table, definition: Table) -> pa.Table:
+    """Returns a table whose columns may be null where its definition says so. They have the right types already."""
+    schema = arrow_schema(definition.columns)
+    return pa.Table.from_arrays(table.columns, schema=schema)
 
 
 def _duplicates(lines: Lines, marked: Marked | None) -> Duplicates:
