@@ -18,6 +18,7 @@ from typing import Any
 import orjson
 
 from manifest_platform.shred.batch import SchemaError
+from manifest_platform.sources.snowplow.events.complexity import steps
 
 _LATER_DRAFTS = {
     "http://json-schema.org/draft-06/schema": "Draft6Validator",
@@ -29,6 +30,9 @@ _GENTLE = frozenset({"maxLength"})
 _STEPS = 100_000  # of a pattern with look-around; a text that needs more does not match
 _LONGEST = 300  # characters of a message
 _COMPILED = 4_096  # schemas that a process keeps ready
+_MOST_STEPS = 1_000_000  # of a check, about 20 ms
+_TOLD_STEPS = 2_000  # of a check that also tells the place of an error, about 50 ms
+_TOO_MANY = "does not fit its schema, which has too many alternatives to tell where"
 _TOO_DEEP = "is nested too deeply to be checked against its schema"
 
 
@@ -48,13 +52,34 @@ class EntitySchema:
     def __init__(self, schema: Any, key: str = ""):
         """`key`: the schema's key, for messages. Raises SchemaError if the schema cannot be used."""
         self._validator = _validator(schema, key)
+        self._schema = schema
+        self._counted: dict[int, int] = {}
+        if self._steps(0) >= _MOST_STEPS:
+            raise SchemaError(
+                f"{key}: no entity can be checked against this schema: its alternatives refer to each other so often that a"
+                f" check may take more than {_MOST_STEPS:,} steps; correct it in the registry, or set `validate: types` below"
+                " `shred`"
+            )
 
         self.is_surely_valid = self._validator.is_valid
         """True if an entity is valid; if not, `breaches` has the verdict. Raises ValueError if it is nested too deeply."""
 
+    def _steps(self, turns: int) -> int:
+        if turns not in self._counted:
+            self._counted[turns] = steps(self._schema, _MOST_STEPS, turns)
+        return self._counted[turns]
+
     def breaches(self, entity: Any) -> Iterator[Breach]:
-        """Yields the places where an entity breaks the schema."""
+        """Yields the places where an entity breaks the schema.
+
+        To tell the place takes a thousand times as long as to tell that there is one, so a schema of very many alternatives
+        gives one breach without a place.
+        """
         try:
+            if self._steps(0) >= _TOLD_STEPS or self._steps(_depth(entity)) >= _TOLD_STEPS:
+                if not self._validator.is_valid(_whole(entity)):
+                    yield Breach((), "", None, _TOO_MANY)
+                return
             for error in self._validator.iter_errors(_whole(entity)):
                 if error.kind.name not in _GENTLE:
                     path = tuple(str(part) for part in error.instance_path)
@@ -65,7 +90,10 @@ class EntitySchema:
 
 def entity_schema(schema: Any, key: str) -> EntitySchema:
     """Returns the schema of a key, ready to check entities. Raises SchemaError if it cannot be used."""
-    found = _compiled(orjson.dumps(schema), key)
+    try:
+        found = _compiled(orjson.dumps(schema), key)
+    except (TypeError, RecursionError) as error:
+        raise SchemaError(f"{key}: no entity can be checked against this schema: it is nested too deeply") from error
     if isinstance(found, SchemaError):
         raise found
     return found
@@ -92,11 +120,17 @@ def _validator(schema: Any, key: str) -> Any:
         except rs.ValidationError as error:
             problem = f"{'.'.join(map(str, error.instance_path))}: {error.message}".removeprefix(": ")
         except (ValueError, RecursionError, rs.ReferencingError) as error:
-            problem = str(error)
+            problem = "it is nested too deeply" if "ecursion" in str(error) else str(error)
     raise SchemaError(
         f"{key}: no entity can be checked against this schema: {' '.join(problem.split())[:_LONGEST]}; correct it in the"
         " registry, or set `validate: types` below `shred`"
     )
+
+
+def _depth(value: Any) -> int:
+    """Returns the number of objects and arrays that lie in each other."""
+    below = value.values() if type(value) is dict else value if type(value) is list else ()
+    return max(map(_depth, below), default=0) + 1 if type(value) in (dict, list) else 0
 
 
 def _whole(value: Any) -> Any:

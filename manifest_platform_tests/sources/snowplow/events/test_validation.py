@@ -1,6 +1,8 @@
 """Entities against their JSON Schemas."""
 
+import functools
 import threading
+import time
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from manifest_platform.shred.batch import SchemaError
+from manifest_platform.sources.snowplow.events.complexity import steps
 from manifest_platform.sources.snowplow.events.shredder import ShreddedEvents, shred_lines
 from manifest_platform.sources.snowplow.events.validation import entity_schema
 from manifest_platform.sources.snowplow.rules import Rules, Validation
@@ -217,6 +220,63 @@ def test_what_is_nested_too_deeply_has_a_verdict():
     schema = entity_schema({"properties": {"a": {"$ref": "#"}}, "additionalProperties": False}, ORDER)
     assert schema.is_surely_valid({})
     assert len(list(schema.breaches(deep))) <= 1
+
+
+def alternatives(levels: int) -> dict[str, Any]:
+    """A schema whose property `x` is checked by 2 ** levels paths."""
+    next_ = [{"anyOf": [{"$ref": f"#/definitions/a{n + 1}"}] * 2} for n in range(levels)]
+    named = {f"a{n}": schema for n, schema in enumerate([*next_, {"type": "string"}])}
+    return {"type": "object", "properties": {"x": {"$ref": "#/definitions/a0"}}, "definitions": named}
+
+
+AGAIN = {"anyOf": [{"type": "object", "properties": {"x": {"$ref": "#/definitions/a"}}}] * 2}
+RECURSIVE = {"type": "object", "properties": {"x": {"$ref": "#/definitions/a"}}, "definitions": {"a": AGAIN}}
+
+
+@pytest.mark.parametrize(
+    ("schema", "turns", "count"),
+    [
+        ({"type": "string"}, 0, 1),
+        ({"properties": {"a": {}, "b": {"items": [{}, True]}}}, 0, 5),
+        (alternatives(3), 0, 31),
+        (alternatives(24), 0, 10**6),
+        ({"properties": {"next": {"$ref": "#"}}}, 3, 9),
+        ({"$ref": "#/nowhere"}, 9, 2),
+        ({"$ref": "#"}, 200, 202),
+        (RECURSIVE, 2, 45),
+        (RECURSIVE, 100, 10**6),
+        (functools.reduce(lambda inner, _: {"not": inner}, range(5_000), {}), 0, 10**6),
+    ],
+)
+def test_paths_are_counted_without_walking_them(schema: Any, turns: int, count: int):
+    assert steps(schema, 10**6, turns) == count
+
+
+def test_an_exponential_schema_makes_only_its_own_events_bad_and_takes_no_time(tmp_path: Path):
+    """Before, an entity of such a schema took half an hour; its place is not searched for beyond some thousand paths."""
+    publish(tmp_path, ORDER, alternatives(24))
+    began = time.process_time()
+    line = enriched(unstruct_event=unstruct(entity(ORDER, {"x": 1})))
+    found = shred_lines(b"\n".join([line, enriched(), b""]), Resolver([str(tmp_path)]))
+    assert (found.good, found.bad.num_rows) == (1, 1)
+    [reason] = orjson.loads(found.bad["reasons"][0].as_py())
+    assert reason["schema"] == ORDER and "more than 1,000,000 steps" in reason["message"]
+    assert breaches(alternatives(16), {"x": 1}) == [()]
+    assert breaches(alternatives(16), {"x": "good"}) == []
+    assert breaches(alternatives(4), {"x": 1}) == [("x",)]
+    deep = functools.reduce(lambda inner, _: {"x": inner}, range(60), 1)
+    assert breaches(RECURSIVE, deep) == [()]
+    assert breaches(RECURSIVE, {"x": {"x": 1}}) == [("x",)]
+    assert time.process_time() - began < 5
+
+
+@pytest.mark.parametrize(("levels", "says"), [(300, "nested too deeply"), (5_000, "depth limit exceeded")])
+def test_a_schema_that_is_nested_too_deeply_is_told_as_such(tmp_path: Path, levels: int, says: str):
+    nested = b'{"type":"array","items":' * levels + b"{}" + b"}" * levels
+    publish(tmp_path, ORDER, b'{"type":"object","properties":{"x":' + nested + b"}}")
+    line = enriched(unstruct_event=unstruct(entity(ORDER, {"x": []})))
+    [reason] = reasons(shred_lines(line + b"\n", Resolver([str(tmp_path)])))
+    assert reason["schema"] == ORDER and says in reason["message"]
 
 
 # Any schema, any entity
