@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Generator
+from contextlib import contextmanager
 from dataclasses import asdict
 from typing import Annotated
 
@@ -9,10 +11,12 @@ import typer
 
 from manifest_platform import outward
 from manifest_platform.cli.app import Command, as_json, examples, group
-from manifest_platform.cli.context import open_pipeline, operator
+from manifest_platform.cli.context import chosen_dataset, configuration, open_pipeline, operator, run_id
 from manifest_platform.cli.exits import Exit
 from manifest_platform.cli.output import print_json, print_table, say, some, warn, wrapped
-from manifest_platform.operations.cutover import Compared, Cutover, adopt, compare, look
+from manifest_platform.operations.cutover import Compared, Cutover, adopt, compare, look, register
+from manifest_platform.operations.cutover import beside as beside_of
+from manifest_platform.pipeline import Pipeline
 from manifest_platform.quantities import count_of, moment
 
 cutover = group("cutover", "Replaces another loader: checks its tables, takes them over, or compares with tables beside them.")
@@ -65,6 +69,12 @@ def _tell(found: Cutover) -> None:
     say(f"{found.loader} has loaded {count_of(len(found.runs), 'run')} into schema {found.schema}{span}")
     noted = "not all noted" if found.noted is None else f"{found.noted:,} noted"
     say(f"rows of the main table: {found.rows:,}, {noted}")
+    if found.noted is not None and found.rows > found.noted and (found.never_loaded or found.newer):
+        text = (
+            f"note: the main table has {found.rows - found.noted:,} rows more than were noted. If they are of a run below, "
+            "loading it doubles them; load.duplicates: warehouse leaves out events that are there"
+        )
+        say(wrapped(text, "", "  "))
     for what, names in (
         ("landed before its newest run, and never loaded", found.never_loaded),
         ("landed after its newest run", found.newer),
@@ -76,11 +86,20 @@ def _tell(found: Cutover) -> None:
     say("")
     rows = [(one.table, f"{one.rows:,}", ", ".join(one.adds), ", ".join(one.widens)) for one in found.tables]
     print_table(("TABLE", "ROWS", "COLUMNS TO ADD", "COLUMNS TO WIDEN"), rows)
+    for what, columns in (
+        ("stay shorter than texts may be, so that such a text is refused, or cut if load.text says so", "short"),
+        ("are NOT NULL, and may be empty here: a load that needs it changes that", "relaxes"),
+    ):
+        named = [f"{one.table}.{name}" for one in found.tables for name in getattr(one, columns)]
+        if named:
+            say(wrapped(f"columns that {what}: {len(named):,}: {some(named)}", "", "  "))
     for text in found.hindrances:
         warn(wrapped(f"not to be taken over: {outward.line(text)}", "", "  "))
 
 
-@cutover.command("adopt", cls=Command, epilog=examples("cutover adopt --dry-run", "cutover adopt"))
+@cutover.command(
+    "adopt", cls=Command, epilog=examples("cutover adopt --dry-run", "cutover adopt", "cutover adopt --beside shop_trial")
+)
 def adopt_(
     context: typer.Context,
     schema: Schema = None,
@@ -89,12 +108,23 @@ def adopt_(
         bool, typer.Option("--load-missing", help="Load runs that the other loader never loaded, as late runs.")
     ] = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Show what would be taken over, and write nothing.")] = False,
+    beside: Annotated[
+        str | None,
+        typer.Option(
+            "--beside",
+            metavar="NAME",
+            help="Take nothing over: load the other loader's newest runs into this schema, to compare.",
+        ),
+    ] = None,
+    newest: Annotated[int, typer.Option("--newest", metavar="N", min=1, help="With --beside: the number of runs.")] = 10,
 ) -> int:
     """Takes over another loader's tables as they are, and continues after its newest run.
 
     What it has loaded is entered in the ledger and in the log. Repeat it until the other loader is stopped. Exit code 4 if
-    there is nothing new.
+    there is nothing new. With --beside its tables are only read, and the exit code is that of a drain.
     """
+    if beside is not None:
+        return _load_beside(context, beside, schema, source_root, newest)
     with open_pipeline(context, author=operator()) as pipeline:
         done = adopt(pipeline, schema, source_root, load_missing=load_missing, dry_run=dry_run)
     new = done.entered + done.imported.records
@@ -105,22 +135,44 @@ def adopt_(
     else:
         verb = "would enter" if dry_run else "entered"
         say(f"{verb} {count_of(done.entered, 'run')} in the ledger, and {count_of(done.imported.records, 'record')} in the log")
-        newest = max(done.found.runs, default="")
-        say(f"loads continue after {newest}" if newest else "nothing was loaded by the other loader")
+        last = max(done.found.runs, default="")
+        say(f"loads continue after {last}" if last else "nothing was loaded by the other loader")
     return Exit.DONE if new else Exit.NOTHING
 
 
-@cutover.command("compare", cls=Command, epilog=examples("cutover compare", "cutover compare --newest 100"))
+def _load_beside(context: typer.Context, beside: str, schema: str | None, source_root: str, newest: int) -> int:
+    from manifest_platform.cli.drain import work
+
+    with _pipeline_beside(context, beside) as pipeline:
+        names = register(pipeline, schema, source_root, newest)
+        if not as_json(context):
+            say(f"{count_of(len(names), 'run')} of the other loader, loaded into schema {beside} as dataset {pipeline.name}")
+        return work(context, pipeline)
+
+
+@contextmanager
+def _pipeline_beside(context: typer.Context, schema: str) -> Generator[Pipeline]:
+    """Yields the pipeline of the dataset that loads beside the other loader."""
+    settings = configuration(context)
+    changed, name = beside_of(settings, settings.dataset(chosen_dataset(context)), schema)
+    with Pipeline(changed, name, run_id(context), operator()) as pipeline:
+        yield pipeline
+
+
+@cutover.command("compare", cls=Command, epilog=examples("cutover compare --beside shop_trial", "cutover compare --newest 100"))
 def compare_(
     context: typer.Context,
     schema: Schema = None,
+    beside: Annotated[
+        str | None, typer.Option("--beside", metavar="NAME", help="Schema that cutover adopt --beside has loaded into.")
+    ] = None,
     newest: Annotated[int, typer.Option("--newest", metavar="N", min=1, help="The number of newest runs to compare.")] = 10,
 ) -> int:
     """Compares the rows of runs that both this platform and another loader have loaded, each into its own schema.
 
     Writes nothing. Exit code 1 if rows differ, 4 if there are no such runs.
     """
-    with open_pipeline(context) as pipeline:
+    with open_pipeline(context) if beside is None else _pipeline_beside(context, beside) as pipeline:
         found = list(compare(pipeline, schema, newest))
     if as_json(context):
         print_json({"tables": [{**asdict(one), "same": one.same} for one in found]})

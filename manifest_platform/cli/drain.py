@@ -64,17 +64,29 @@ def drain(
         from manifest_platform.cli.follow import run
 
         run(context, feed, target)
+    with open_pipeline(context, target=target) as pipeline:
+        return work(context, pipeline, Budget(items, seconds), feed, look, [target] if target else None)
+
+
+def work(
+    context: typer.Context,
+    pipeline: Pipeline,
+    budget: Budget | None = None,
+    feed: list[str] | None = None,
+    look: bool = False,
+    targets: list[str] | None = None,
+) -> Exit:
+    """Drains a pipeline, prints the events, and returns the exit code. `look`: lists the landing root first."""
     documents = as_json(context)
     report = DrainReport()
-    with open_pipeline(context, target=target) as pipeline, ending_well(lambda: _goes_on(pipeline, feed)):
+    with ending_well(lambda: _goes_on(pipeline, feed)):
         if wrong := problems(pipeline.config, pipeline.name, landing=False):
             raise ConfigError("\n".join(["nothing was started; correct the configuration:", *(f"  {one}" for one in wrong)]))
         as_typed = typed(context, pipeline.name)
         for name in feed or ():
             pipeline.manifest.steps(name)  # refuses an unknown feed before any work starts
         looked = not look or _discover(pipeline, feed, as_typed, documents)
-        budget, targets = Budget(items, seconds), [target] if target else None
-        with closing(draining(pipeline, pipeline.config.spark.session, budget, feed, targets)) as events:
+        with closing(draining(pipeline, pipeline.config.spark.session, budget or Budget(), feed, targets)) as events:
             for event in events:
                 if isinstance(event, DrainReport):
                     report = event

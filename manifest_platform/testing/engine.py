@@ -87,6 +87,7 @@ from manifest_platform.warehouse.errors import (
     Unavailable,
     Unbelieved,
     Unclear,
+    ValueRefused,
     WarehouseError,
 )
 from manifest_platform.warehouse.load import Origin, Reload
@@ -125,6 +126,10 @@ class EngineContract(ViewContract):
         "SELECT count(*) FROM counted"
     )
     """A query that runs for minutes, for tests that interrupt it."""
+    short_text: ClassVar[str | None] = None
+    """The type of a text column that holds 4 characters and that no load makes longer; None: texts have no lengths."""
+    drops_not_null: ClassVar[bool] = True
+    """False for an engine that cannot let a NOT NULL column be empty."""
 
     @pytest.fixture
     def settings(self) -> EngineSettings:
@@ -553,6 +558,44 @@ class EngineContract(ViewContract):
         with pytest.raises(CountMismatch):
             shop.apply(load(replace(listing, objects=(replace(listing.objects[0], rows=2),))))
         shop.apply(load(written(tmp_path, "b", [(second, [{"id": "2"}])])))
+
+    def test_a_text_that_is_longer_than_its_column_is_refused_or_cut_and_counted(
+        self, shop: Warehouse, engine: Engine, tmp_path: Path
+    ) -> None:
+        table = Table("t", (Column("id", "string(36)"), Column("v", "string(4)")), key=("id",))
+        long = written(tmp_path, "a", [(table, [{"id": "1", "v": "abcd"}, {"id": "2", "v": "abcdef"}])])
+        engine.execute(engine.schema_creation(SCHEMA))
+        text = self.short_text or engine.sql_type("string(4)")
+        engine.execute(f'CREATE TABLE {engine.qualified(SCHEMA, "t")} ("id" {engine.sql_type("string(36)")}, "v" {text})')
+        if self.short_text is None:
+            assert not [line for line in applied(shop.apply(replace(load(long), cuts_texts=True))).told if " cut to " in line]
+            assert rows_of(engine, "t", "id, v") == [("1", "abcd"), ("2", "abcdef")]
+            return
+        with pytest.raises(ValueRefused):
+            shop.apply(load(long))
+        done = applied(shop.apply(replace(load(long), cuts_texts=True)))
+        assert rows_of(engine, "t", "id, v") == [("1", "abcd"), ("2", "abcd")]
+        [told] = [line for line in done.told if " cut to " in line]
+        assert told.startswith("table t, column v: 1 text cut to 4 ")
+        key = written(tmp_path, "b", [(Table("t", table.columns, key=("v",)), [{"id": "3", "v": "abcdef"}])])
+        with pytest.raises(CannotLoad):
+            shop.apply(replace(load(key), cuts_texts=True))
+
+    def test_a_column_that_another_loader_made_not_null_may_be_empty_once_a_load_needs_it(
+        self, shop: Warehouse, engine: Engine, tmp_path: Path
+    ) -> None:
+        if not self.drops_not_null:
+            pytest.skip("the engine keeps NOT NULL")
+        table = Table("t", (Column("id", "string(36)", nullable=False), Column("v", "bigint")))
+        engine.execute(engine.schema_creation(SCHEMA))
+        columns = f'"id" {engine.sql_type("string(36)")} NOT NULL, "v" {engine.sql_type("bigint")} NOT NULL'
+        of_others = f'"other" {engine.sql_type("bigint")} NOT NULL'
+        engine.execute(f"CREATE TABLE {engine.qualified(SCHEMA, 't')} ({columns}, {of_others})")
+        engine.write(f"INSERT INTO {engine.qualified(SCHEMA, 't')} VALUES ('0', 1, 2)")
+        done = applied(shop.apply(load(written(tmp_path, "a", [(table, [{"id": "1", "v": 3}, {"id": "2", "v": None}])]))))
+        assert rows_of(engine, "t", "id, v, other") == [("0", 1, 2), ("1", 3, None), ("2", None, None)]
+        assert engine.required(SCHEMA) == {"t": ["id"]}
+        assert [line for line in done.told if "may be empty from now on" in line]
 
     def test_a_missing_object_fails_the_load_without_changes(self, shop: Warehouse, engine: Engine, tmp_path: Path) -> None:
         listing = events(tmp_path, "a", files=2)
@@ -1119,3 +1162,9 @@ def _every_load(directory: Path) -> Iterator[tuple[str, Load]]:
     yield "behind", window(directory, "0015", products(a="1"), **again)
     yield "replay", window(directory, "0045", products(d="1"), sites, **again)
     yield "fenced", window(directory, "0100", products(a="1"))
+
+
+def applied(found: Applied | AlreadyApplied) -> Applied:
+    """Returns the result of a load that was applied now."""
+    assert isinstance(found, Applied)
+    return found

@@ -453,7 +453,9 @@ class Warehouse:
             if found := self._why_not(load):
                 return found
             self._forget()
-            if not isinstance(error, LoadFailed | IncompatibleChange) or known is None or known == self._tables.columns():
+            if isinstance(error, LoadFailed) and (told := self._tables.allow_nulls(load)):
+                self._told += told
+            elif not isinstance(error, LoadFailed | IncompatibleChange) or known is None or known == self._tables.columns():
                 raise
             return self._attempt(load)
 

@@ -12,11 +12,12 @@ from datetime import UTC, datetime
 from functools import partial
 
 from manifest_platform.column_names import matched, spelled
+from manifest_platform.column_types import widened
 from manifest_platform.listing import Column, Table
 from manifest_platform.remedies import LAND_ANEW, Action, Remedy
 from manifest_platform.warehouse.columns import Fit, Misfit, Renamed, fit, joined_otherwise
-from manifest_platform.warehouse.engines.engine import Engine, Staging, Transaction
-from manifest_platform.warehouse.errors import CountMismatch, DuplicateKey, IncompatibleChange, KeyMissing
+from manifest_platform.warehouse.engines.engine import Engine, Staging, TextSize, Transaction
+from manifest_platform.warehouse.errors import CountMismatch, DuplicateKey, IncompatibleChange, KeyMissing, LoadFailed
 from manifest_platform.warehouse.load import Load
 
 LOAD_TIME = Column("load_tstamp", "timestamp")
@@ -25,6 +26,7 @@ LOAD_TIME = Column("load_tstamp", "timestamp")
 _STAGED, _THERE, _PART = '"__mp_staged"', '"__mp_there"', '"__mp_part"'
 _NEW, _LEAST = '"__mp_new"', '"__mp_least"'
 _PASSING = re.compile(r".+__mp_(shadow|old)_e\d+_t\d+", re.DOTALL)
+_SIZED = re.compile(r"string\((\d+)\)")
 _KEYS_SHOWN = 3
 
 
@@ -67,6 +69,8 @@ class Tables:
         self.schema = schema
         self.known: dict[str, dict[str, str]] | None = None  # None: read the catalog
         self._by_form: dict[str, dict[str, str]] = {}
+        self._sizes: dict[str, dict[str, TextSize]] | None = None
+        self._stay_short: set[tuple[str, str]] = set()  # tables and columns that the engine has refused to make longer
 
     def columns(self) -> dict[str, dict[str, str]]:
         """Returns the logical type of every column, by table and column, cached."""
@@ -88,7 +92,7 @@ class Tables:
 
     def forget(self) -> None:
         """Clears the cache: the next question reads the catalog."""
-        self.known = None
+        self.known = self._sizes = None
 
     def passing(self) -> list[str]:
         """Returns the temporary tables that full loads left behind, or are about to rename."""
@@ -126,6 +130,7 @@ class Tables:
                 )
             except Misfit as error:
                 raise self._incompatible(load, table.name, error) from error
+            self._leave_short(table.name, found)
             room.changes += self._column_changes(table.name, found)
             room.renamed += [Renamed(table.name, name, stored) for name, stored in found.renamed.items()]
             room.renamed += [Renamed(table.name, name, name) for name in found.kept]
@@ -219,7 +224,66 @@ class Tables:
         for name, type_ in found.added.items():
             yield partial(self._engine.execute, f"ALTER TABLE {qualified} ADD COLUMN {quote(name)} {sql_type(type_)}")
         for name, type_ in found.wider.items():
-            yield partial(self._engine.widen, qualified, quote(name), sql_type(type_))
+            yield partial(self._widen, table, name, type_)
+
+    def _widen(self, table: str, column: str, type_: str) -> None:
+        """Gives a column a wider type. A text column of another loader that stays as it is holds shorter texts; see `short`."""
+        qualified, name, sql_type = self.qualified(table), self._engine.quote(column), self._engine.sql_type(type_)
+        try:
+            self._engine.widen(qualified, name, sql_type)
+        except LoadFailed:
+            if not (self._engine.measures_texts and type_.startswith("string")):
+                raise
+            self._stay_short.add((table, column))
+
+    def _leave_short(self, table: str, found: Fit) -> None:
+        """Takes the text columns that cannot be made longer out of the columns to widen."""
+        for column in [name for name, type_ in found.wider.items() if type_.startswith("string")]:
+            if self.stays_short(table, column):
+                del found.wider[column]
+
+    def stays_short(self, table: str, column: str) -> bool:
+        """True if a text column cannot be made longer."""
+        size = self._size(table, column) if self._engine.measures_texts else None
+        return (table, column) in self._stay_short or (size is not None and size.fixed)
+
+    def short(self, table: Table) -> dict[str, int]:
+        """Returns what text columns hold that hold less than the listing says, by the listing's names.
+
+        Columns that the load makes longer are not among them. Sends a query only if there may be such columns.
+        """
+        target = (table.target if table.mode == "delete" else table.name) or ""
+        have, found = self.columns_of(target) or {}, {}
+        for column in table.columns:
+            stored = matched(have, self._engine.stored_name(column.name))
+            if not stored or not _SIZED.fullmatch(have[stored]):
+                continue
+            if self._engine.refuses_listed_lengths and widened(column.type, have[stored]) == have[stored]:
+                continue
+            if (self._alike(have[stored], column.type) or self.stays_short(target, stored)) and (
+                size := self._size(target, stored)
+            ):
+                found[column.name] = size.most
+        return found
+
+    def _size(self, table: str, column: str) -> TextSize | None:
+        """Returns what a text column holds. Cached."""
+        if self._sizes is None:
+            self._sizes = {self._engine.compared(name): found for name, found in self._engine.texts(self.schema).items()}
+        return self._sizes.get(self._engine.compared(table), {}).get(column)
+
+    def allow_nulls(self, load: Load) -> list[str]:
+        """Lets columns be empty that another loader declared NOT NULL, and that a load may leave empty. Returns messages."""
+        required = {self._engine.compared(name): found for name, found in self._engine.required(self.schema).items()}
+        told = []
+        for table in load.listing.tables:
+            if table.mode == "delete" or not (columns := required.get(self._engine.compared(table.name))):
+                continue
+            if empty := nullable(table, columns, self._engine.stored_name):
+                for column in empty:
+                    self._engine.allow_null(self.qualified(table.name), self._engine.quote(column))
+                told.append(f"table {table.name}: may be empty from now on, as the source says: {', '.join(empty)}")
+        return told
 
     # Checks of staged rows, before anything is changed
 
@@ -402,6 +466,14 @@ def stored_columns(table: Table) -> dict[str, str]:
     """Returns the columns that a table has in the warehouse, with their types."""
     columns = (*table.columns, LOAD_TIME) if table.load_time else table.columns
     return {column.name: column.type for column in columns}
+
+
+def nullable(table: Table, required: Sequence[str], stored_name: Callable[[str], str] = str) -> list[str]:
+    """Returns the required columns of a table that its listing may leave empty, or does not have."""
+    filled = {stored_name(column.name).lower() for column in table.columns if not column.nullable}
+    if table.load_time:
+        filled.add(LOAD_TIME.name)
+    return [name for name in required if name.lower() not in filled]
 
 
 def check_counts(item: str, rows: dict[str, int], expected: dict[str, int]) -> None:

@@ -10,7 +10,7 @@ from manifest_platform.listing import Table
 from manifest_platform.warehouse.columns import Misfit, fit
 from manifest_platform.warehouse.control import LedgerEntry
 from manifest_platform.warehouse.engines.engine import Engine
-from manifest_platform.warehouse.tables import Tables, stored_columns
+from manifest_platform.warehouse.tables import Tables, nullable, stored_columns
 
 AT_ONCE = 500
 """Entries of a statement."""
@@ -21,7 +21,8 @@ class Standing:
     """A table of the former loader, compared with the table that this platform would make of the same rows.
 
     `rows`: in the table. `adds`, `widens`: the columns that the first load with them adds or widens, with their types.
-    `problem`: why loads cannot continue in it; empty if they can.
+    `short`: text columns that stay shorter than the rows may need. `relaxes`: NOT NULL columns that a load which needs it lets
+    be empty. `problem`: why loads cannot continue in it; empty if they can.
     """
 
     table: str
@@ -29,12 +30,15 @@ class Standing:
     adds: dict[str, str]
     widens: dict[str, str]
     problem: str = ""
+    short: tuple[str, ...] = ()
+    relaxes: tuple[str, ...] = ()
 
 
 def standings(engine: Engine, tables: Tables, wanted: Sequence[Table]) -> Iterator[Standing]:
     """Yields the standing of each of the wanted tables that exist. Writes nothing."""
     there = [(table, have) for table in wanted if (have := tables.columns_of(table.name)) is not None]
     rows = tables.counts([table.name for table, _ in there])
+    required = {engine.compared(name): columns for name, columns in engine.required(tables.schema).items()}
 
     def alike(one: str, other: str) -> bool:
         return engine.sql_type(one) == engine.sql_type(other)
@@ -45,7 +49,10 @@ def standings(engine: Engine, tables: Tables, wanted: Sequence[Table]) -> Iterat
         except Misfit as error:
             yield Standing(table.name, rows[table.name], {}, {}, str(error))
         else:
-            yield Standing(table.name, rows[table.name], dict(found.added), dict(found.wider))
+            short = tuple(tables.short(table)) if engine.measures_texts else ()
+            wider = {name: type_ for name, type_ in found.wider.items() if not tables.stays_short(table.name, name)}
+            empty = nullable(table, required.get(engine.compared(table.name), []), engine.stored_name)
+            yield Standing(table.name, rows[table.name], dict(found.added), wider, "", short, tuple(empty))
 
 
 def completed(entries: Sequence[LedgerEntry], rows: Mapping[str, int], entered: Mapping[str, int]) -> list[LedgerEntry]:

@@ -5,17 +5,13 @@ Belongs here: which texts may be cut, and the lengths that people gave to column
 
 from __future__ import annotations
 
-import re
-
 from manifest_platform.column_names import matched
-from manifest_platform.column_types import widened
 from manifest_platform.listing import BAD_TABLE, Table
 from manifest_platform.warehouse.engines.engine import Cut, Engine, Staging
 from manifest_platform.warehouse.errors import ValueRefused
 from manifest_platform.warehouse.load import Load
 from manifest_platform.warehouse.tables import Tables
 
-_SIZED = re.compile(r"string\((\d+)\)")
 _SHOWN = 60
 
 
@@ -34,11 +30,12 @@ class Texts:
         cuts = load.cuts_texts or table.name == BAD_TABLE
         staging = self._copied(table, uris, cuts)
         try:
-            found = [*staging.cut, *self._made_short(table, staging, cuts)]
+            long = self._long(table, staging, cuts)
+            found = self._engine.shortened(table, uris, staging, long) if long else staging
         except BaseException:
             self._engine.unstage(staging)
             raise
-        return staging, [_told(table, one) for one in found]
+        return found, [_told(table, one) for one in found.cut]
 
     def _copied(self, table: Table, uris: list[str], cuts: bool) -> Staging:
         try:
@@ -48,39 +45,38 @@ class Texts:
                 raise
         return self._engine.stage_cut(table, uris)  # only now, because looking for long texts reads all objects
 
-    def _made_short(self, table: Table, staging: Staging, cuts: bool) -> list[Cut]:
-        """Cuts or refuses texts longer than people allowed. Sends no query unless a column has a length."""
-        if not self._engine.measures_texts:
-            return []
-        target = (table.target if table.mode == "delete" else table.name) or ""
-        have = self._tables.columns_of(target) or {}
-        found = []
-        for column in table.columns:
-            stored = matched(have, self._engine.stored_name(column.name))
-            sized = _SIZED.fullmatch(have[stored]) if stored else None
-            if not stored or not sized or widened(column.type, have[stored]) == have[stored]:
-                continue
-            most = int(sized[1])
-            name = self._engine.quote(column.name)
-            if cuts and column.name not in table.key:
-                shorter = f"UPDATE {staging.sql} SET {name} = left({name}, {most}) WHERE char_length({name}) > {most}"  # noqa: S608
-                if values := self._engine.write(shorter, staging.parameters):
-                    found.append(Cut(column.name, values, f"{most:,} characters"))
-            else:
-                self._refuse_long(target, stored, name, most, staging)
-        return found
+    def _long(self, table: Table, staging: Staging, cuts: bool) -> dict[str, int]:
+        """Returns what the columns hold for which texts must be cut; refuses texts that may not be cut.
 
-    def _refuse_long(self, target: str, stored: str, name: str, most: int, staging: Staging) -> None:
-        [(rows, example)] = self._engine.execute(
-            f"SELECT count(*), min({name}) FROM {staging.sql} WHERE char_length({name}) > {most}",  # noqa: S608
+        Sends no query unless a column holds less than the listing says.
+        """
+        short = self._tables.short(table) if self._engine.measures_texts else {}
+        if not short:
+            return {}
+        names = list(short)
+        sizes = (
+            f"coalesce(sum(CASE WHEN {self._engine.size_of(self._engine.quote(name))} > {short[name]} THEN 1 ELSE 0 END), 0)"
+            for name in names
+        )
+        [counts] = self._engine.execute(f"SELECT {', '.join(sizes)} FROM {staging.sql}", staging.parameters)  # noqa: S608
+        long = {name: int(rows) for name, rows in zip(names, counts, strict=True) if rows}
+        for name, rows in long.items():
+            if not cuts or name in table.key:
+                self._refuse_long(table, name, short[name], rows, staging)
+        return {name: short[name] for name in long}
+
+    def _refuse_long(self, table: Table, column: str, most: int, rows: int, staging: Staging) -> None:
+        name, target = self._engine.quote(column), (table.target if table.mode == "delete" else table.name) or ""
+        stored = matched(self._tables.columns_of(target) or {}, self._engine.stored_name(column)) or column
+        [(example,)] = self._engine.execute(
+            f"SELECT min({name}) FROM {staging.sql} WHERE {self._engine.size_of(name)} > {most}",  # noqa: S608
             staging.parameters,
         )
-        if rows:
-            raise ValueRefused(
-                f"table {self._tables.schema}.{target}, column {stored} holds {most} characters, and {rows:,} rows have more, "
-                f"such as {example[:_SHOWN]!r}. Nothing was loaded. Make the column longer, or set load.text to cut; then"
-                " resolve the item"
-            )
+        raise ValueRefused(
+            f"table {self._tables.schema}.{target}, column {stored} holds {most:,} {self._engine.text_unit}, and {rows:,} rows"
+            f" have more, such as {example[:_SHOWN]!r}. Nothing was loaded. Make the column longer, or set load.text to cut;"
+            " then resolve the item"
+        )
 
 
 def _told(table: Table, cut: Cut) -> str:

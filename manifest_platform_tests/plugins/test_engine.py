@@ -19,6 +19,8 @@ from manifest_platform_tests.plugins.toy_engine import ToySettings
 
 
 class TestToy(EngineContract):
+    drops_not_null = False
+
     @pytest.fixture
     def settings(self, tmp_path: Path) -> ToySettings:
         return ToySettings(folder=str(tmp_path / "toy"))

@@ -5,9 +5,9 @@ Use the fixture `redshift`: the address of a fresh database, and what a client n
 True here, as Redshift documents it: COPY of Parquet by a manifest (by position; counts and types must match; a mandatory object
 that is missing and a role that may not read are refused); snapshot isolation with error 1023, the snapshot being taken at the
 first statement; a write locks its table until the transaction ends; TRUNCATE commits; the size of a VARCHAR changes only
-upward and outside of transactions, and no other type changes; one ADD COLUMN a statement; keys are taken and not enforced; a
-VARCHAR counts bytes, and texts compare bytewise; names have 127 bytes and no case, unless the session says so; SUPER;
-DISTKEY, SORTKEY and ENCODE; no indexes, no ON CONFLICT, no RETURNING, no COLLATE.
+upward, outside of transactions, not with every encoding, and no other type changes; one ADD COLUMN a statement; keys are taken
+and not enforced; a VARCHAR counts bytes, and texts compare bytewise; names have 127 bytes and no case, unless the session says
+so; SUPER; DISTKEY, SORTKEY and ENCODE; no indexes, no ON CONFLICT, no RETURNING, no COLLATE.
 
 Not true here: a name of more than 63 bytes has a short name in PostgreSQL, which the catalog's views translate back, but not
 the labels of a result, nor messages of errors; late-binding views, MERGE and ALTER TABLE APPEND are refused; nothing is slow.
@@ -330,6 +330,12 @@ class _Session(socketserver.BaseRequestHandler):
             "SELECT format_type(atttypid, atttypmod) FROM pg_attribute "
             f"WHERE attrelid = {_literal(plan.target)}::regclass AND attname = {_literal(column)}"
         ) or [[""]]
+        [[encoding]] = self._query(
+            "SELECT redshift.format_encoding(attencodingtype) FROM redshift.pg_attribute "
+            f"WHERE attrelid = {_literal(plan.target)}::regclass AND attname = {_literal(column)}"
+        ) or [[""]]
+        if encoding in ("bytedict", "runlength", "text255", "text32k"):
+            raise Refused("0A000", f'cannot alter column "{column}" with {encoding} encoding')
         have = re.fullmatch(r"character varying\((\d+)\)", type_ or "")
         if not have:
             raise Refused("0A000", f'cannot alter column "{column}" of type {type_}')

@@ -34,6 +34,12 @@ CREATE FUNCTION redshift.json_serialize(redshift.super) RETURNS text LANGUAGE sq
 CREATE FUNCTION redshift.getdate() RETURNS timestamp LANGUAGE sql STABLE AS 'SELECT now()::timestamp(0)';
 CREATE FUNCTION redshift.format_type(oid, integer) RETURNS text LANGUAGE sql STABLE AS
     'SELECT CASE WHEN $1 = ''redshift.super''::regtype THEN ''super'' ELSE pg_catalog.format_type($1, $2) END';
+CREATE FUNCTION redshift.encodings() RETURNS text[] LANGUAGE sql IMMUTABLE
+    AS 'SELECT ARRAY[''none'', ''raw'', ''bytedict'', ''runlength'', ''text255'', ''text32k'', ''lzo'', ''zstd'', ''az64'']';
+CREATE FUNCTION redshift.format_encoding(integer) RETURNS text LANGUAGE sql IMMUTABLE AS 'SELECT (redshift.encodings())[$1]';
+CREATE FUNCTION redshift.encoding_of(text[], name) RETURNS integer LANGUAGE sql IMMUTABLE AS
+    'SELECT coalesce((SELECT array_position(redshift.encodings(), split_part(one, '' '', 2)) FROM unnest($1) AS one
+        WHERE split_part(one, '' '', 1) = $2), 1)';
 CREATE VIEW redshift.newest_attributes AS SELECT DISTINCT ON (relation) * FROM redshift.attributes ORDER BY relation, id DESC;
 CREATE VIEW redshift.pg_namespace AS SELECT oid, redshift.long(nspname) AS nspname, nspowner FROM pg_catalog.pg_namespace;
 CREATE VIEW redshift.pg_class AS
@@ -44,7 +50,8 @@ CREATE VIEW redshift.pg_class AS
 CREATE VIEW redshift.pg_attribute AS
     SELECT c.attrelid, redshift.long(c.attname) AS attname, c.atttypid, c.atttypmod, c.attnum, c.attisdropped, c.attnotnull,
         coalesce(a.distkey = c.attname, false) AS attisdistkey,
-        coalesce(array_position(a.sortkeys, c.attname::text), 0) AS attsortkeyord
+        coalesce(array_position(a.sortkeys, c.attname::text), 0) AS attsortkeyord,
+        redshift.encoding_of(a.encodes, c.attname) AS attencodingtype
     FROM pg_catalog.pg_attribute AS c LEFT JOIN redshift.newest_attributes AS a ON a.relation = c.attrelid;
 CREATE VIEW redshift.svv_table_info AS
     SELECT current_database()::text AS database, n.nspname AS schema, c.oid AS table_id, c.relname AS "table",
@@ -87,7 +94,7 @@ _OWN = frozenset(
         "pg_namespace",
         "json_parse",
     }
-    | {"can_json_parse", "json_serialize", "getdate", "format_type", "super"}
+    | {"can_json_parse", "json_serialize", "getdate", "format_type", "format_encoding", "super"}
 )
 _TOKEN = re.compile(
     r"""(?P<space>\s+|--[^\n]*)|(?P<string>'(?:[^']|'')*')|(?P<quoted>"(?:[^"]|"")*")|(?P<word>[A-Za-z_\x80-\U0010ffff][\w$]*)"""

@@ -11,6 +11,7 @@ Not real, and shimmed here, because fakesnow or DuckDB differ:
 - A transaction never waits for a lock: DuckDB refuses the second writer of a *row* at once. The shim tells that as Snowflake
   tells a lock with too many waiters. So nothing here shows a wait, or that a whole table is locked.
 - DDL does not commit (fakesnow does that only with autocommit off). The guard of the protocol's transactions is tested apart.
+- COPY refuses a text that is longer than its column, as Snowflake does.
 - INCLUDE_METADATA: each object is copied by itself, and its name is written afterward.
 - `SYSTEM$CANCEL_ALL_QUERIES` interrupts the session with that number.
 - Facts about the session, such as its role, are made up.
@@ -38,6 +39,7 @@ from manifest_platform.warehouse.engines.snowflake.settings import SnowflakeSett
 PASSWORD = "SNOWFLAKE_TEST_PASSWORD"
 URL = "snowflake://loader@fake-account/analytics?warehouse=LOADING&role=LOADER"
 _DROPPED = re.compile(r""" COLLATE 'utf8'| STORAGE_INTEGRATION = \w+|, PRIMARY KEY \([^)]*\)""")
+_COPIED = re.compile(r"COPY INTO (\S+) FROM ")
 _WITH_FILE = re.compile(
     r"(COPY INTO (\S+) FROM .* FILES = )\((.*?)\)( FILE_FORMAT .*) INCLUDE_METADATA = \((\S+) = METADATA\$FILENAME\)"
 )
@@ -74,7 +76,7 @@ class Session:
 
     def cursor(self) -> Cursor:
         """Opens a cursor."""
-        return Cursor(self._sessions, self._connection.cursor())
+        return Cursor(self._sessions, self._connection.cursor(), self._connection)
 
     def close(self) -> None:
         """Ends the session."""
@@ -85,8 +87,8 @@ class Session:
 class Cursor:
     """A cursor, as the driver's, with DuckDB's errors told as Snowflake's."""
 
-    def __init__(self, sessions: Sessions, cursor: Any) -> None:
-        self._sessions, self._cursor = sessions, cursor
+    def __init__(self, sessions: Sessions, cursor: Any, connection: Any) -> None:
+        self._sessions, self._cursor, self._connection = sessions, cursor, connection
 
     def __enter__(self) -> Cursor:
         return self
@@ -112,7 +114,25 @@ class Cursor:
                 self._copy_each(*found.groups())
             else:
                 self._cursor.execute(_DROPPED.sub("", sql), parameters)
+            if found := _COPIED.match(sql):
+                self._refuse_long(found[1])
         return self
+
+    def _refuse_long(self, table: str) -> None:
+        """Takes the copied rows back, and refuses them, if a text is longer than its column: DuckDB knows no lengths."""
+        from snowflake.connector.errors import ProgrammingError
+
+        schema, name = (part.strip('"') for part in table.split("."))
+        asking = Cursor(self._sessions, self._connection.cursor(), self._connection)
+        asking._cursor.execute(
+            "SELECT COLUMN_NAME, CHARACTER_MAXIMUM_LENGTH FROM INFORMATION_SCHEMA.COLUMNS WHERE DATA_TYPE = 'TEXT' "
+            f"AND TABLE_SCHEMA = '{schema}' AND TABLE_NAME = '{name}' AND CHARACTER_MAXIMUM_LENGTH < 16777216"
+        )
+        for column, most in asking.fetchall():
+            asking._cursor.execute(f'SELECT count(*) FROM {table} WHERE LENGTH("{column}") > {most}')
+            if asking.fetchall() != [(0,)]:
+                asking._cursor.execute(f"DELETE FROM {table}")
+                raise ProgrammingError(f"User character length limit ({most}) exceeded by string", errno=100074)
 
     def _copy_each(self, copy: str, table: str, files: str, options: str, column: str) -> None:
         """Copies file by file, and writes its name to a column."""

@@ -106,7 +106,7 @@ ANSWERS: dict[str, Any] = {
     "store check": looks.Setup,
     "store upgrade": work.Upgraded,
     "cutover check": cutovers.CutoverChecked,
-    "cutover adopt": cutovers.CutoverAdopted,
+    "cutover adopt": Lines((cutovers.CutoverAdopted, work.ShredEvent, work.Loaded, work.Drained)),
     "cutover compare": cutovers.CutoverCompared,
     "dump": Lines((dict[str, Any],)),
     "import": work.Imported,

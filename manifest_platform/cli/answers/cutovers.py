@@ -19,13 +19,18 @@ class LoadedBefore:
 
 @dataclass
 class TableBefore:
-    """A table of the other loader: its rows, the columns that loads add or widen, and why it cannot be taken over."""
+    """A table of the other loader: its rows, the columns that loads add or widen, and why it cannot be taken over.
+
+    `short`: text columns that stay shorter than the rows may need. `relaxes`: NOT NULL columns that loads may leave empty.
+    """
 
     table: str
     rows: int
     adds: dict[str, str]
     widens: dict[str, str]
     problem: str
+    short: list[str]
+    relaxes: list[str]
 
 
 @dataclass

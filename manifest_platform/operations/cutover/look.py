@@ -87,6 +87,7 @@ def look(pipeline: Pipeline, schema: str | None = None, source_root: str = "") -
         tables, unknown = _wanted(pipeline, loader, noted.runs)
         found = warehouse.standings(tables)
         known = {one.table for one in found}
+        unknown += _not_altered(warehouse, found)
         strangers = sorted(set(warehouse.table_names()) - known - {loader.table})
     landed = set(_landed(pipeline))
     newest = max(seen.runs, key=seen.sort_of, default="")
@@ -163,6 +164,17 @@ class _Seen:
         """Returns the sort key of a name."""
         named = self.pipeline.source.named(name)
         return named[0].sort if named else ""
+
+
+def _not_altered(warehouse: Warehouse, found: Iterable[Standing]) -> Iterator[str]:
+    """Yields a sentence for each table that loads must alter, and that belongs to somebody else."""
+    owners = warehouse.engine.owners_apart(warehouse.schema)
+    for one in found:
+        if one.table in owners and (one.adds or one.widens or one.relaxes):
+            yield (
+                f"{one.table} belongs to {owners[one.table]}, and loads add or change columns: make the loader's user its"
+                " owner, or a member of the owner"
+            )
 
 
 def _wanted(pipeline: Pipeline, loader: FormerLoader, runs: Iterable[FormerRun]) -> tuple[list[Table], list[str]]:

@@ -12,7 +12,7 @@ import re
 from abc import ABC, abstractmethod
 from collections.abc import Generator, Iterable, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Annotated, Any, ClassVar
 
@@ -33,6 +33,7 @@ NTH = "__mp_nth"
 """The column that names a staged row's item by its place among several items that are staged together."""
 
 _IN_TRANSACTION = re.compile(r"\s*(INSERT|UPDATE|DELETE|SELECT|MERGE|COPY)\b", re.IGNORECASE)
+_SIZED = re.compile(r"string\((\d+)\)")
 _QUOTED = re.compile(r"'[^']*'|\"[^\"]*\"")
 _NAME = r'"(?:[^"]|"")+"'
 _RENAME = re.compile(rf"ALTER TABLE {_NAME}(?:\.{_NAME})* RENAME TO {_NAME}")
@@ -106,6 +107,14 @@ class Cut:
 
 
 @dataclass(frozen=True)
+class TextSize:
+    """The size of a text column: it holds `most` units of the engine. `fixed`: True if ALTER TABLE cannot make it longer."""
+
+    most: int
+    fixed: bool = False
+
+
+@dataclass(frozen=True)
 class Staging:
     """The staged rows of one table: the text to write after FROM, and the values that it binds.
 
@@ -163,7 +172,11 @@ class Engine(ABC):
     longest_name: ClassVar[int | None] = None
     """Most bytes of a table's or column's name; None for no limit. `quote` shortens longer names."""
     measures_texts: ClassVar[bool] = False
-    """True if only people give a text column a length: staged texts, in a table, are measured or cut for such columns."""
+    """True if a text column may stay shorter than the listing says: staged texts, in a table, are measured or cut for it."""
+    refuses_listed_lengths: ClassVar[bool] = False
+    """True if `stage` refuses texts that are longer than the listing says; then columns of that length need no measuring."""
+    text_unit: ClassVar[str] = "characters"
+    """The unit in which the engine counts the length of a text column."""
     reads_storage: ClassVar[bool] = False
     """True if the database reads objects from the storage itself. Otherwise this process reads them, also on its own disk."""
     most_columns: ClassVar[int | None] = None
@@ -250,6 +263,25 @@ class Engine(ABC):
     @abstractmethod
     def widen(self, table: str, column: str, sql_type: str) -> None:
         """Gives a column a wider type, completely or not at all, with unchanged values. Table and column are quoted already."""
+
+    def texts(self, schema: str) -> dict[str, dict[str, TextSize]]:
+        """Returns the text columns of a schema that have a length, by table."""
+        return {
+            table: {name: TextSize(int(sized[1])) for name, type_ in columns.items() if (sized := _SIZED.fullmatch(type_))}
+            for table, columns in self.columns(schema).items()
+        }
+
+    def size_of(self, text: str) -> str:
+        """Returns the expression for the length of a text, in the engine's unit. `text`: an expression."""
+        return f"char_length({text})"
+
+    def required(self, schema: str) -> dict[str, list[str]]:
+        """Returns the columns of a schema that are NOT NULL, by table: another loader or a person declared them so."""
+        return {}
+
+    def allow_null(self, table: str, column: str) -> None:
+        """Lets a NOT NULL column be empty, outside of transactions. Table and column are quoted already."""
+        self.execute(f"ALTER TABLE {table} ALTER COLUMN {column} DROP NOT NULL")
 
     @abstractmethod
     def attached(self, schema: str) -> dict[str, list[str]]:
@@ -358,6 +390,19 @@ class Engine(ABC):
         The texts of key columns are not cut. Override it for an engine whose texts have a limit that data reach.
         """
         return self.stage(table, uris)
+
+    def shortened(self, table: Table, uris: list[str], staging: Staging, most: Mapping[str, int]) -> Staging:
+        """Cuts staged texts to what columns hold, by the number of the engine's units, and returns the staging to read now.
+
+        Only an engine that `measures_texts` is asked. `uris`: the objects that were staged.
+        """
+        cut = list(staging.cut)
+        for column, size in most.items():
+            name = self.quote(column)
+            shorter = f"UPDATE {staging.sql} SET {name} = left({name}, {size}) WHERE {self.size_of(name)} > {size}"  # noqa: S608
+            if values := self.write(shorter, staging.parameters):
+                cut.append(Cut(column, values, f"{size:,} {self.text_unit}"))
+        return replace(staging, cut=tuple(cut))
 
     def stage_items(self, table: Table, uris: Mapping[int, list[str]]) -> Staging:
         """Makes the objects of several items readable together, as `stage`. `uris`: by the item's place, the column `NTH`.

@@ -52,14 +52,26 @@ _NOTES = (
 )
 
 
-def fill(shop: Shop, numbers: Iterable[int], types: Mapping[str, Mapping[str, str]] | None = None) -> None:
-    """Creates the schema with the rows of these runs, and their notes. `types`: other types, by table and column."""
+def fill(
+    shop: Shop,
+    numbers: Iterable[int],
+    types: Mapping[str, Mapping[str, str]] | None = None,
+    tables: Iterable[str] = ("events", *ENTITIES),
+    without: Iterable[str] = (),
+) -> None:
+    """Creates the schema with the rows of these runs, and their notes.
+
+    `types`: other types, by table and column. `tables`: only these. `without`: columns that the tables lack.
+    """
     types = types or {}
     with closing(shop.place.open()) as engine:
         engine.execute(engine.schema_creation(SCHEMA))
         runs = [shop.directory(number).name for number in numbers]
         for table, columns in _tables(engine).items():
+            if table not in tables:
+                continue
             columns |= types.get(table, {})
+            columns = {name: columns[name] for name in reversed(columns) if name not in without}
             definitions = ", ".join(f"{engine.quote(name)} {_plain(shop, type_)}" for name, type_ in columns.items())
             engine.execute(f"CREATE TABLE {engine.qualified(SCHEMA, table)} ({definitions}){_layout(shop, table)}")
             copy_rows(engine, table, runs)
@@ -114,17 +126,23 @@ def copy_rows(engine: Engine, table: str, runs: Iterable[str]) -> None:
     """Copies the rows of runs into a table of the former loader."""
     quote = engine.quote
     have, from_ = engine.columns(SCHEMA)[table], engine.columns(BESIDE)[table]
-    columns = ", ".join(quote(name) for name in have if name in from_)
+    shared = [name for name in have if name in from_]
+    columns = ", ".join(map(quote, shared))
+    values = ", ".join(f"left({quote(one)}, {have[one][7:-1]})" if _is_short(have[one]) else quote(one) for one in shared)
     identity = "event_id" if table == "events" else "root_id"
     ledger = engine.execute(f"SELECT item, applied_at FROM {ControlTable(engine, 'ledger', NAME, {}).qualified}")
     source = engine.qualified(BESIDE, table)
     for run in runs:
         [at] = [time for item, time in ledger if item.endswith(run)]
         engine.write(
-            f"INSERT INTO {engine.qualified(SCHEMA, table)} ({columns}) SELECT {columns} FROM {source} "
+            f"INSERT INTO {engine.qualified(SCHEMA, table)} ({columns}) SELECT {values} FROM {source} "
             f'WHERE {quote(identity)} IN (SELECT "event_id" FROM {engine.qualified(BESIDE, "events")} WHERE "load_tstamp" = ?)',
             (at,),
         )
+
+
+def _is_short(type_: str) -> bool:
+    return type_ in ("string(5)", "string(1)")
 
 
 def note(shop: Shop, rows: Mapping[int, int | None], types: Iterable[str] = (LINK_CLICK,)) -> None:

@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import shutil
 import sqlite3
-from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from manifest_platform.operations.cutover import adopt, compare, look
+from manifest_platform import config, failpoints
+from manifest_platform.manifest import Refused
+from manifest_platform.operations.cutover import adopt, compare, look, register
+from manifest_platform.operations.cutover import beside as beside_of
+from manifest_platform.pipeline import Pipeline
+from manifest_platform.warehouse.errors import Unavailable
 from manifest_platform_tests.operations.cutover import former
 from manifest_platform_tests.pipeline.shop import EVENTS, Shop, drained, run_name, run_names
 from manifest_platform_tests.servers.warehouses import Place
@@ -37,12 +41,16 @@ def beside(tmp_path: Path, place: Place, spark: Any) -> Shop:
 
 
 @pytest.fixture
-def shop(beside: Shop) -> Iterator[Shop]:
+def shop(beside: Shop) -> Shop:
     """The shop that takes the tables over: it has loaded nothing."""
+    return taking_over(beside)
+
+
+def taking_over(beside: Shop, **load: Any) -> Shop:
     with closing(beside.place.open()) as engine:
         engine.execute("DROP SCHEMA manifest_platform CASCADE")
     (beside.home / "manifest.db").unlink()
-    yield Shop(beside.home, beside.place, load={"schema_name": former.SCHEMA})
+    return Shop(beside.home, beside.place, load={"schema_name": former.SCHEMA, **load})
 
 
 def has_shredded(shop: Shop, *numbers: int) -> None:
@@ -91,3 +99,88 @@ def test_rows_are_compared_run_by_run_and_value_by_value(beside: Shop):
     assert [(one.ours - one.theirs, one.different, one.missing) for one in pages] == [(1, 1, 0)]
     assert [(one.theirs, one.noted) for one in events] == [(EVENTS, EVENTS + 1)] * 2
     assert (sum(one.different for one in events), sum(one.missing for one in events)) == (1, 1)
+
+
+@pytest.mark.long
+@pytest.mark.engines("postgresql", "redshift")
+def test_tables_that_differ_are_kept_as_they_are_and_long_texts_are_cut_and_counted(beside: Shop):
+    with closing(beside.place.open()) as engine:
+        events, clicks = (engine.qualified(former.SCHEMA, one) for one in ("events", "com_acme_link_click_1"))
+        engine.execute(f"DROP TABLE {events}")
+        engine.execute(f"DROP TABLE {engine.qualified(former.SCHEMA, 'manifest')}")
+        engine.execute(f"CREATE VIEW {engine.qualified(former.SCHEMA, 'report')} AS SELECT target_url FROM {clicks}")
+    short = "VARCHAR(5) ENCODE TEXT255"
+    changed = {"page_url": short, "tr_total": "DOUBLE PRECISION ENCODE RAW", "legacy": "INT ENCODE RAW"}
+    former.fill(beside, (0, 1), {"events": changed}, tables=("events",), without=("br_type",))
+    shop = taking_over(beside, text="cut")
+    with shop.open() as pipeline:
+        found = look(pipeline)
+        [standing] = [one for one in found.tables if one.table == "events"]
+        assert (found.hindrances, standing.adds) == ([], {"br_type": "string(50)"})
+        assert "page_url" in standing.short
+        adopt(pipeline)
+        has_shredded(shop, 2, 3)
+        told = [line for event in drained(pipeline)[0] for line in getattr(event, "told", ())]
+    assert count(shop) == 4 * EVENTS
+    assert count(shop, what="max(char_length(page_url))") == 5
+    assert [line for line in told if line.startswith("table events, column page_url: ") and " cut to 5 " in line]
+
+
+@pytest.mark.long
+def test_a_takeover_that_was_killed_is_repeated_and_directories_and_notes_may_differ(
+    shop: Shop, monkeypatch: pytest.MonkeyPatch
+):
+    former.note(shop, {-1: EVENTS})  # without a directory
+    shutil.rmtree(shop.directory(1))
+
+    def die(point: str) -> None:
+        if point == "takeover.in_transaction":
+            raise KeyboardInterrupt
+
+    with shop.open() as pipeline:
+        found = look(pipeline)
+        assert (found.gone, found.never_loaded) == (tuple(run_names(-1, 1)), ())
+        assert (found.rows, found.noted) == (2 * EVENTS, 3 * EVENTS)
+        with monkeypatch.context() as patch:
+            patch.setattr(failpoints, "reach", die)
+            with pytest.raises(KeyboardInterrupt):
+                adopt(pipeline)
+    with shop.open() as pipeline:
+        assert adopt(pipeline).entered == 3
+        has_shredded(shop, 2, 3)
+        drained(pipeline)
+    assert (count(shop), count(shop, what="count(DISTINCT event_id)")) == (4 * EVENTS, 4 * EVENTS)
+
+
+@pytest.mark.long
+@pytest.mark.engines("postgresql")
+def test_a_role_that_may_not_read_or_alter_is_told_what_it_lacks(shop: Shop):
+    with closing(shop.place.open()) as engine:
+        engine.execute("DROP ROLE IF EXISTS of_the_loader")
+        engine.execute("CREATE ROLE of_the_loader LOGIN")
+        engine.execute("GRANT USAGE ON SCHEMA atomic TO of_the_loader")
+    url = shop.place.settings["url"].replace("postgres@", "of_the_loader@")
+    file = shop.config_file
+    file.write_text(file.read_text().replace(shop.place.settings["url"], url))
+    with shop.open() as pipeline, pytest.raises(Unavailable, match=r'Run GRANT SELECT.* ON TABLE "manifest" TO'):
+        look(pipeline)
+    with closing(shop.place.open()) as engine:
+        engine.execute("GRANT SELECT, INSERT ON ALL TABLES IN SCHEMA atomic TO of_the_loader")
+    with shop.open() as pipeline:
+        assert any("com_acme_link_click_1 belongs to postgres" in one for one in look(pipeline).hindrances)
+
+
+@pytest.mark.long
+@pytest.mark.engines("postgresql")
+def test_runs_are_loaded_beside_and_the_tables_can_still_be_taken_over(shop: Shop, spark: Any):
+    settings, name = beside_of(config.load(shop.config_file), "shop", "trial")
+    with Pipeline(settings, name) as pipeline:
+        assert register(pipeline, newest=1) == run_names(1)
+        drained(pipeline, spark)
+        found = list(compare(pipeline))
+        assert {one.item for one in found} == set(run_names(1))
+        assert [one for one in found if not one.same] == []
+    with pytest.raises(Refused, match="schema atomic is that of dataset shop"):
+        beside_of(config.load(shop.config_file), "shop", "atomic")
+    with shop.open() as pipeline:
+        assert adopt(pipeline).entered == 2

@@ -10,6 +10,7 @@ from manifest_platform.warehouse.engines.postgresql.settings import PostgreSQLSe
 
 class TestPostgreSQL(EngineContract):
     endless = "SELECT pg_catalog.pg_sleep(600)"
+    short_text = "varchar(4)"
 
     @pytest.fixture
     def settings(self, database: str) -> PostgreSQLSettings:

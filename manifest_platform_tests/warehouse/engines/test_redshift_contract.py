@@ -55,6 +55,7 @@ class Uploads(RedshiftSettings):
 
 class TestRedshift(EngineContract):
     endless = "SELECT pg_sleep(600)"
+    short_text = "VARCHAR(4) ENCODE TEXT255"
 
     @pytest.fixture
     def settings(self, redshift: StandIn, s3_bucket: str) -> Uploads:

@@ -45,6 +45,8 @@ EVERY_DAY = (
 class _Fixtures:
     """The settings of the suite."""
 
+    short_text = "VARCHAR(4)"
+
     @pytest.fixture
     def settings(self, snowflake: SnowflakeSettings) -> SnowflakeSettings:
         return snowflake

@@ -204,6 +204,23 @@ class DuckDB(Engine):
         finally:
             self.rollback()
 
+    def required(self, schema: str) -> dict[str, list[str]]:
+        """Returns the columns that are NOT NULL, without those of a primary key, which are never empty."""
+        query = """
+            SELECT table_name, column_name FROM duckdb_columns()
+                WHERE database_name = $1 AND schema_name = $2 AND NOT is_nullable
+            EXCEPT SELECT table_name, unnest(constraint_column_names) FROM duckdb_constraints()
+                WHERE database_name = $1 AND schema_name = $2 AND constraint_type = 'PRIMARY KEY'
+            ORDER BY 1, 2
+        """
+        found: dict[str, list[str]] = {}
+        if self.read_only and not self.path.exists():
+            return found
+        self.connection()
+        for table, column in self.execute(query, (self._catalog, schema)):
+            found.setdefault(table, []).append(column)
+        return found
+
     def tidy(self, table: str, action: UpkeepAction) -> None:
         """Collects statistics of a table; or writes a checkpoint of the file, which reclaims the space of deleted rows."""
         self.execute(f"ANALYZE {table}" if action == "analyze" else "CHECKPOINT")

@@ -17,6 +17,16 @@ VIEWS = """SELECT c.relname
     ORDER BY c.relname"""
 """The views of a schema."""
 
+REQUIRED = """SELECT c.relname, a.attname
+    FROM pg_catalog.pg_class AS c
+    JOIN pg_catalog.pg_namespace AS n ON n.oid = c.relnamespace
+    JOIN pg_catalog.pg_attribute AS a ON a.attrelid = c.oid
+    WHERE n.nspname = ? AND c.relkind IN ('r', 'p') AND a.attnum > 0 AND a.attnotnull AND NOT a.attisdropped AND NOT EXISTS (
+        SELECT 1 FROM pg_catalog.pg_constraint AS k
+        WHERE k.conrelid = c.oid AND k.contype = 'p' AND a.attnum = ANY (k.conkey))
+    ORDER BY c.relname, a.attnum"""
+"""The columns of a schema that are NOT NULL, without those of primary keys."""
+
 OWNERS = """SELECT c.relname, pg_catalog.pg_get_userbyid(c.relowner)
     FROM pg_catalog.pg_class AS c
     JOIN pg_catalog.pg_namespace AS n ON n.oid = c.relnamespace

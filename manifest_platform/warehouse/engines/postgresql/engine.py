@@ -18,7 +18,7 @@ from manifest_platform.masking import SecretOutOfReach, UnusableSecret
 from manifest_platform.warehouse.engines.engine import CONTROL_SCHEMA, NTH, Engine, JsonEntries, Need, Same, Staging, schemas_of
 from manifest_platform.warehouse.engines.marks import translated as with_marks
 from manifest_platform.warehouse.engines.postgresql import staging as copying
-from manifest_platform.warehouse.engines.postgresql.catalog import ATTACHED, COLUMNS, INDEX, OWNERS, VIEWS
+from manifest_platform.warehouse.engines.postgresql.catalog import ATTACHED, COLUMNS, INDEX, OWNERS, REQUIRED, VIEWS
 from manifest_platform.warehouse.engines.postgresql.errors import translated
 from manifest_platform.warehouse.engines.postgresql.rows import HEADER, TRAILER, encoded
 from manifest_platform.warehouse.errors import (
@@ -282,6 +282,13 @@ class PostgreSQL(Engine):
                 f"{cause.diag.message_primary}: {cause.diag.message_detail}. Nothing was changed. Drop what depends on it, "
                 "resolve the item, and create it again after the load"
             ) from error
+
+    def required(self, schema: str) -> dict[str, list[str]]:
+        """Returns the columns that are NOT NULL, without those of a primary key, which are never empty."""
+        found: dict[str, list[str]] = {}
+        for table, column in self.execute(REQUIRED, (self.stored_name(schema),)):
+            found.setdefault(table, []).append(column)
+        return found
 
     def deletion(self, table: str, staged: str, same: Same, rows: int | None = None) -> str:
         """Returns a DELETE that looks few keys up in the index, whatever the server guesses.

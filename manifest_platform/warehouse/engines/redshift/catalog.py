@@ -23,6 +23,36 @@ VIEWS = """SELECT c.relname
     ORDER BY c.relname"""
 """The views of a schema."""
 
+TEXTS = """SELECT c.relname, a.attname, format_type(a.atttypid, a.atttypmod),
+        format_type(a.atttypid, a.atttypmod) LIKE 'character(%'
+        OR format_encoding(CAST(a.attencodingtype AS integer)) IN ('bytedict', 'runlength', 'text255', 'text32k')
+        OR EXISTS (SELECT 1 FROM pg_constraint AS k WHERE k.conrelid = c.oid AND k.contype IN ('p', 'u', 'f')
+            AND a.attnum = ANY (k.conkey))
+        OR EXISTS (SELECT 1 FROM pg_depend AS d JOIN pg_rewrite AS r ON r.oid = d.objid
+            WHERE d.refobjid = c.oid AND d.refobjsubid = a.attnum)
+    FROM pg_class AS c
+    JOIN pg_namespace AS n ON n.oid = c.relnamespace
+    JOIN pg_attribute AS a ON a.attrelid = c.oid
+    WHERE n.nspname = ? AND c.relkind = 'r' AND a.attnum > 0 AND NOT a.attisdropped
+        AND format_type(a.atttypid, a.atttypmod) LIKE 'character%(%'
+    ORDER BY c.relname, a.attnum"""
+"""The text columns of a schema, and whether ALTER TABLE refuses to change them: CHAR, and VARCHAR that has one of these
+encodings, is part of a key, or is used by a view."""
+
+REQUIRED = """SELECT c.relname, a.attname, format_type(a.atttypid, a.atttypmod)
+    FROM pg_class AS c
+    JOIN pg_namespace AS n ON n.oid = c.relnamespace
+    JOIN pg_attribute AS a ON a.attrelid = c.oid
+    WHERE n.nspname = ? AND c.relkind = 'r' AND a.attnum > 0 AND NOT a.attisdropped AND a.attnotnull AND NOT EXISTS (
+        SELECT 1 FROM pg_constraint AS k WHERE k.conrelid = c.oid AND k.contype = 'p' AND a.attnum = ANY (k.conkey))
+    ORDER BY c.relname, a.attnum"""
+"""The columns of a schema that are NOT NULL, without those of primary keys, and their types."""
+
+SCHEMA_OF = """SELECT n.nspname
+    FROM pg_class AS c JOIN pg_namespace AS n ON n.oid = c.relnamespace
+    WHERE '"' || replace(n.nspname, '"', '""') || '"."' || replace(c.relname, '"', '""') || '"' = ?"""
+"""The schema of a table, by its quoted name."""
+
 KEYS = """SELECT a.attisdistkey, a.attsortkeyord <> 0
     FROM pg_class AS c
     JOIN pg_namespace AS n ON n.oid = c.relnamespace

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import uuid
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING
 
@@ -20,12 +20,16 @@ if TYPE_CHECKING:
 
 
 @contextmanager
-def shorter(table: Table, uris: Sequence[str], folder: str | None) -> Generator[tuple[dict[str, str], tuple[Cut, ...]]]:
+def shorter(
+    table: Table, uris: Sequence[str], folder: str | None, shortest: Mapping[str, int]
+) -> Generator[tuple[dict[str, str], tuple[Cut, ...]]]:
     """Yields the object to copy instead of each object, itself if it has no long text; and the columns with cut texts.
 
-    The new objects are in `folder`, by default beside the others, and are deleted afterward. Keys are never cut.
+    The new objects are in `folder`, by default beside the others, and are deleted afterward. Keys are never cut. `shortest`:
+    the bytes that columns of the warehouse hold, if these are fewer than the listing says.
     """
-    most = {one.name: _most(table, one.name, one.type) for one in table.columns if one.name not in table.key}
+    texts = {one.name: _most(table, one.name, one.type) for one in table.columns if one.name not in table.key}
+    most = {name: min(size, shortest.get(name, size)) for name, size in texts.items()}
     counts: Counter[str] = Counter()
     with ExitStack() as stack:
         copied = {}

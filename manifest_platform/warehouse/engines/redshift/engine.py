@@ -18,6 +18,7 @@ from manifest_platform.warehouse.engines.engine import (
     Need,
     Same,
     Staging,
+    TextSize,
     equal,
     schemas_of,
 )
@@ -64,6 +65,9 @@ class Redshift(Engine):
     swaps_names: ClassVar[bool] = False
     views_span_schemas: ClassVar[bool] = True
     longest_name: ClassVar[int | None] = 127
+    measures_texts: ClassVar[bool] = True
+    refuses_listed_lengths: ClassVar[bool] = True
+    text_unit: ClassVar[str] = "bytes"
 
     def __init__(
         self,
@@ -311,6 +315,10 @@ class Redshift(Engine):
         if sql_type.startswith("VARCHAR"):
             self.execute(f"ALTER TABLE {table} ALTER COLUMN {column} TYPE {sql_type}")
             return
+        self._replace_column(table, column, sql_type)
+
+    def _replace_column(self, table: str, column: str, sql_type: str) -> None:
+        """Puts a nullable column of a type in the place of a column, with its values: it becomes the table's last."""
         wider = self.quote(f"mp_wider_{uuid.uuid4().hex[:12]}")
         self._release(table, column)
         self._run("BEGIN")
@@ -322,6 +330,40 @@ class Redshift(Engine):
             self._run("COMMIT")
         finally:
             self.rollback()
+
+    def texts(self, schema: str) -> dict[str, dict[str, TextSize]]:
+        """Returns the text columns that have a length, in bytes, and which of them Redshift does not alter."""
+        found: dict[str, dict[str, TextSize]] = {}
+        for table, column, sql_type, is_fixed in self.execute(catalog.TEXTS, (self.stored_name(schema),)):
+            length = int(sql_type.rpartition("(")[2].rstrip(")"))
+            found.setdefault(table, {})[column] = TextSize(length, bool(is_fixed))
+        return found
+
+    def size_of(self, text: str) -> str:
+        """Returns the expression for the bytes of a text."""
+        return f"octet_length({text})"
+
+    def shortened(self, table: Table, uris: list[str], staging: Staging, most: Mapping[str, int]) -> Staging:
+        """Copies the objects again, with the texts cut: no function of Redshift cuts by bytes without halving a character."""
+        self.unstage(staging)
+        return self._cut(table, uris, most)
+
+    def required(self, schema: str) -> dict[str, list[str]]:
+        """Returns the columns that are NOT NULL, without those of a primary key, which are never empty."""
+        found: dict[str, list[str]] = {}
+        for table, column, _ in self.execute(catalog.REQUIRED, (self.stored_name(schema),)):
+            found.setdefault(table, []).append(column)
+        return found
+
+    def allow_null(self, table: str, column: str) -> None:
+        """Replaces the column, because Redshift has no DROP NOT NULL. Writes all its values again."""
+        [sql_type] = [
+            sql_type
+            for [schema] in self.execute(catalog.SCHEMA_OF, (table,))
+            for name, of, sql_type in self.execute(catalog.REQUIRED, (schema,))
+            if (self.qualified(schema, name), self.quote(of)) == (table, column)
+        ]
+        self._replace_column(table, column, sql_type)
 
     def _release(self, table: str, column: str) -> None:
         """Makes a column no longer one by which a table is distributed or sorted: such a column cannot be dropped."""
@@ -368,7 +410,10 @@ class Redshift(Engine):
 
     def stage_cut(self, table: Table, uris: list[str]) -> Staging:
         """Copies the rows of the objects, with the texts cut that are longer than VARCHAR holds. Keys are not cut."""
-        with shorter(table, uris, self.manifests) as (copied, cut):
+        return self._cut(table, uris, {})
+
+    def _cut(self, table: Table, uris: list[str], most: Mapping[str, int]) -> Staging:
+        with shorter(table, uris, self.manifests, most) as (copied, cut):
             try:
                 return replace(self.stage(table, list(copied.values())), cut=cut)
             except ValueRefused as error:  # for another value, in an object that is about to be deleted

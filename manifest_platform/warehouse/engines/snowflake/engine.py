@@ -13,6 +13,7 @@ import re
 import time
 from collections.abc import Generator, Mapping, Sequence
 from contextlib import closing, contextmanager, suppress
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from manifest_platform.listing import Table
@@ -20,6 +21,7 @@ from manifest_platform.masking import SecretOutOfReach, UnusableSecret
 from manifest_platform.warehouse.engines.engine import (
     CONTROL_SCHEMA,
     NTH,
+    Cut,
     Engine,
     JsonEntries,
     Need,
@@ -323,6 +325,39 @@ class Snowflake(Engine):
         name = self._copied(table, self._origin_of(uris), uris)
         columns = ", ".join(self._parsed(table))
         return self._known(name, f"(SELECT {columns} FROM {name})" if self._has_variants(table) else name)  # noqa: S608
+
+    def stage_cut(self, table: Table, uris: list[str]) -> Staging:
+        """Copies the rows with texts of any length, then cuts those that are longer than the listing says. Keys are not cut."""
+        sizes = {
+            column.name: int(sized[1])
+            for column in table.columns
+            if column.name not in table.key and (sized := re.fullmatch(r"string\((\d+)\)", column.type))
+        }
+        columns = tuple(replace(one, type="string") if one.name in sizes else one for one in table.columns)
+        found = self.stage(replace(table, columns=columns), uris)
+        name, cut = self._staged[found.sql], []
+        try:
+            for column, most in sizes.items():
+                quoted = self.quote(column)
+                shorter = f"UPDATE {name} SET {quoted} = LEFT({quoted}, {most}) WHERE LENGTH({quoted}) > {most}"  # noqa: S608
+                if values := self.write(shorter):
+                    cut.append(Cut(column, values, f"{most:,} characters"))
+        except BaseException:
+            self.unstage(found)
+            raise
+        return replace(found, cut=tuple(cut))
+
+    def required(self, schema: str) -> dict[str, list[str]]:
+        """Returns the columns that are NOT NULL."""
+        found: dict[str, list[str]] = {}
+        query = "SELECT TABLE_NAME, COLUMN_NAME FROM INFORMATION_SCHEMA.COLUMNS WHERE TABLE_SCHEMA = ? AND IS_NULLABLE = 'NO'"
+        for table, column in self.execute(
+            f"{query} ORDER BY TABLE_NAME, ORDINAL_POSITION", (stored(self.stored_name(schema)),)
+        ):
+            mine, its = read_back(table), read_back(column)
+            if mine is not None and its is not None:
+                found.setdefault(mine, []).append(its)
+        return found
 
     def stage_items(self, table: Table, uris: Mapping[int, list[str]]) -> Staging:
         """Copies the objects of all items into one table. The name of a row's object tells its item."""

@@ -8,7 +8,14 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
-from manifest_platform.warehouse.errors import Conflict, ConstraintViolated, LoadFailed, Unavailable, WarehouseError
+from manifest_platform.warehouse.errors import (
+    Conflict,
+    ConstraintViolated,
+    LoadFailed,
+    Unavailable,
+    ValueRefused,
+    WarehouseError,
+)
 
 if TYPE_CHECKING:
     from snowflake.connector.errors import Error
@@ -158,9 +165,9 @@ def _grant(sql: str, text: str) -> str:
 
 def _of_data(number: int, text: str, _sql: str) -> _Told | None:
     if number in _TOO_LONG or "is too long and would be truncated" in text or "length limit" in text:
-        return LoadFailed, (
-            "a text is longer than its column, or than the 16 MB that Snowflake holds in one. Make it shorter where the item "
-            "is shredded (shred.types), then reshred the item"
+        return ValueRefused, (
+            "a text is longer than its column, or than the 16 MB that Snowflake holds in one. Set load.text to cut, and "
+            "resolve the item; or make it shorter where the item is shredded (shred.types), and reshred the item"
         )
     if number in _NUMBERS or "out of representable range" in text:
         return LoadFailed, "a number does not fit its column. Give the column a wider type (shred.types), then reshred the item"
