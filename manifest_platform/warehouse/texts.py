@@ -73,9 +73,9 @@ class Texts:
             staging.parameters,
         )
         raise ValueRefused(
-            f"table {self._tables.schema}.{target}, column {stored} holds {most:,} {self._engine.text_unit}, and {rows:,} rows"
-            f" have more, such as {example[:_SHOWN]!r}. Nothing was loaded. Make the column longer, or set load.text to cut;"
-            " then resolve the item"
+            f"table {self._tables.schema}.{target}, column {stored} holds {most:,} {self._engine.text_unit}"
+            f", and {rows:,} rows have more, such as {example[:_SHOWN]!r}. Nothing was loaded. Make the column longer, or set"
+            " load.text to cut; then resolve the item"
         )
 
 
