@@ -4,8 +4,9 @@
 
     speed   MB a second, warm, in one Spark session: entities unchecked, checked by types, checked by schemas, and that
             without natural duplicates; events of one date, and of 18
-    memory  the peak memory of a worker and of the driver after a run of 10 MB and after one of 2 GB
-    runs    1,000 runs of 50 events in batches, against a job a run; files, and bytes a file
+    memory  the peak memory of a worker and of the driver after runs of 10 MB, 200 MB and 2 GB
+    runs    1,000 runs of 50 events in batches, against a job a run; files, bytes a file, and requests to S3,
+            each with a file a table, and packed
 
 Beside the clock's seconds it prints the processor's: those of all processes, JVM and workers included. They depend less on what
 else the machine does. `by CPU` is the speed of two cores that do nothing else. The events are generated, or those of a
@@ -17,11 +18,15 @@ from __future__ import annotations
 import logging
 import os
 import random
+import re
 import shutil
+import sys
 import tempfile
 import time
 import uuid
-from collections.abc import Callable, Iterator, Sequence
+from collections import Counter
+from collections.abc import Callable, Generator, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -42,9 +47,11 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 MEGABYTES, DATES = 320, 18
-SMALL, LARGE = 10, 2_000
+SIZES = 10, 200, 2_000
 RUNS, EVENTS = 1_000, 50
 BATCH = 40
+SAMPLE = 20
+PACK = 1 << 20
 WAYS = {
     "off": (Rules(validate="off"), None),
     "types": (Rules(validate="types"), 70),
@@ -165,13 +172,13 @@ def directory_of(path: Path, output: Path) -> Directory:
 
 
 def shredded(
-    spark: SparkSession, paths: Sequence[Path], output: Path, schemas: Path, rules: Rules, batch: int
+    spark: SparkSession, paths: Sequence[Path], output: Path, schemas: Path, rules: Rules, batch: int, pack: int = 0
 ) -> list[Listing]:
     """Shreds directories in jobs of `batch` directories."""
     listings = []
     for start in range(0, len(paths), batch):
         some = [directory_of(path, output) for path in paths[start : start + batch]]
-        for result in shred(spark, some, [str(schemas)], Options(max_bad_share=0.2), rules=rules):
+        for result in shred(spark, some, [str(schemas)], Options(max_bad_share=0.2, pack=pack), rules=rules):
             assert isinstance(result, Listing), result
             listings.append(result)
     return listings
@@ -260,45 +267,97 @@ def speed(spark: SparkSession, root: Path, lines: Sequence[bytes], schemas: Path
 
 
 def memory(spark: SparkSession, root: Path, lines: Sequence[bytes], schemas: Path, scale: float) -> None:
-    """Prints the peak memory after a small and a large run."""
-    for megabytes in (SMALL, int(LARGE * scale)):
+    """Prints the peak memory after small and large runs."""
+    for megabytes in sorted({min(size, int(SIZES[-1] * scale)) for size in SIZES}):
         path = write_directory(root / f"run-{megabytes}", lines, megabytes * 1e6, DATES)
         measured(partial(shredded, spark, [path], schemas=schemas, rules=Rules(), batch=1))
         print(f"{megabytes:5} MB: peak memory in MB {peaks()}", flush=True)
         shutil.rmtree(path)
 
 
-def many_runs(spark: SparkSession, root: Path, lines: Sequence[bytes], schemas: Path, scale: float) -> None:
-    """Prints what many small runs take in batches, against a job a run."""
+def many_runs(spark: SparkSession, root: Path, lines: Sequence[bytes], schemas: Path, scale: float, log: Path) -> None:
+    """Prints what many small runs take in batches, against a job a run. `log`: that of the S3 server."""
     size = EVENTS * sum(map(len, lines)) / len(lines)
     count = max(BATCH, int(RUNS * scale))
     paths = [write_directory(root / f"run-{number:04}", lines, size, files=1) for number in range(count)]
-    files: list[int] = []
+    alone = paths[:SAMPLE]
+    measured(lambda to: shredded(spark, alone, to, schemas, Rules(), 1))  # warm
+    single, single_cpu = (
+        taken / len(alone) * count for taken in measured(lambda to: shredded(spark, alone, to, schemas, Rules(), 1))
+    )
+    print(f"{count} runs by a job a run, from {len(alone)} of them: {single:6.1f} s, {single_cpu:6.1f} s CPU")
+    for way, pack, most in (("a file a table", 0, None), ("packed", PACK, 4 * count)):
+        files: list[int] = []
 
-    def batched(to: Path) -> None:
-        shredded(spark, paths, to, schemas, Rules(), BATCH)
-        files.extend(path.stat().st_size for path in to.rglob("*") if path.is_file())
+        def batched(to: Path, pack: int = pack, files: list[int] = files) -> None:
+            shredded(spark, paths, to, schemas, Rules(), BATCH, pack)
+            files.extend(path.stat().st_size for path in to.rglob("*") if path.is_file())
 
-    alone = paths[:BATCH]
-    shared, _ = measured(batched)
-    single, _ = measured(lambda to: shredded(spark, alone, to, schemas, Rules(), 1))
-    print(f"{count} runs: {shared:.1f} s; a job a run would take {single / len(alone) * count:.1f} s")
-    print(f"{len(files)} files of {sum(files) / len(files):.0f} bytes; each is one request to write it")
-    print_figure(f"{count} runs by a job a run", shared / (single / len(alone) * count), 0.25)
+        spark.sparkContext.setJobGroup(way, way)
+        wall, cpu = measured(batched)
+        jobs = len(spark.sparkContext.statusTracker().getJobIdsForGroup(way))
+        print(
+            f"{count} runs in {jobs} Spark jobs, {way}: {wall:6.1f} s, {cpu:6.1f} s CPU; "
+            f"{len(files)} files of {sum(files) / len(files):.0f} bytes"
+        )
+        print_figure(f"{way}, by a job a run", wall / single, 0.25)
+        print_figure(f"{way}, CPU by a job a run", cpu / single_cpu, 0.25)
+        if most:
+            print_figure(f"{way}, files", len(files), most)
+        asked = requests(spark, paths[:BATCH], schemas, pack, log)
+        told = ", ".join(f"{number / BATCH:.1f} {method}" for method, number in sorted(asked.items()))
+        print(f"requests to S3 a run, {way}: {told}, together {asked.total() / BATCH:.1f}", flush=True)
     for path in paths:
         shutil.rmtree(path)
 
 
+def requests(spark: SparkSession, paths: Sequence[Path], schemas: Path, pack: int, log: Path) -> Counter[str]:
+    """Shreds directories in S3 in one job, and returns the number of requests by method. `log`: that of the S3 server."""
+    place = f"s3://bench/{uuid.uuid4().hex}"
+    directories = []
+    for path in paths:
+        files = [(f"{place}/landing/{path.name}/{part.name}", part.read_bytes()) for part in sorted(path.glob("part-*"))]
+        for uri, data in files:
+            storage.write_bytes(uri, data)
+        sizes = tuple((uri, len(data)) for uri, data in files)
+        directories.append(Directory(f"{place}/landing/{path.name}", sizes, f"{place}/{path.name}/1", "1"))
+    before = _asked(log)
+    for result in shred(spark, directories, [str(schemas)], Options(max_bad_share=0.2, pack=pack), rules=Rules()):
+        assert isinstance(result, Listing), result
+    return _asked(log) - before
+
+
+def _asked(log: Path) -> Counter[str]:
+    return Counter(re.findall(r"\b(GET|PUT|POST|HEAD|DELETE)\b", log.read_text()))
+
+
+@contextmanager
+def s3_server(home: Path) -> Generator[Path]:
+    """Runs the S3 server of the tests with the bucket `bench`, for this process and those it starts. Gives the server's log."""
+    sys.path.append(str(REPOSITORY))
+    from manifest_platform.demo.server import free_port, running
+    from manifest_platform_tests.servers.s3 import ACCESS_KEY, REGION, SECRET_KEY, S3Server, versitygw
+
+    (home / "data" / "bench").mkdir(parents=True)
+    port, log = free_port(), home / "log"
+    command = [versitygw(), "--port", f"127.0.0.1:{port}", "--region", REGION, "posix", home / "data"]
+    environment = {"PATH": os.defpath, "ROOT_ACCESS_KEY": ACCESS_KEY, "ROOT_SECRET_KEY": SECRET_KEY}
+    with running(command, port, log, environment):
+        os.environ.update(S3Server(f"http://127.0.0.1:{port}").environment)
+        yield log
+
+
 def main() -> None:
-    parser = arguments(__doc__, 3, f"{MEGABYTES} MB, {LARGE} MB for memory, {RUNS} runs")
+    parser = arguments(__doc__, 3, f"{MEGABYTES} MB, {SIZES[-1]} MB for memory, {RUNS} runs")
     parser.add_argument("--lines", type=Path, help="a folder of enriched lines (generated ones)")
     parser.add_argument("--schemas", type=Path, help="the registry of their schemas")
     parser.add_argument("--what", default="speed,memory,runs", help="what to measure (speed,memory,runs)")
     options = parser.parse_args()
     what = options.what.split(",")
     logging.disable(logging.WARNING)
-    with tempfile.TemporaryDirectory(prefix="snowplow-bench-") as folder:
+    with tempfile.TemporaryDirectory(prefix="snowplow-bench-") as folder, ExitStack() as stack:
         root = Path(folder)
+        log = stack.enter_context(s3_server(root / "s3")) if "runs" in what else None  # before Spark's processes
         models = write_schemas(root / "registry")
         lines = given(options.lines) if options.lines else generated(models)
         schemas = options.schemas or root / "registry"
@@ -308,8 +367,8 @@ def main() -> None:
             memory(spark, root, lines, schemas, options.scale)
         if "speed" in what:
             speed(spark, root, lines, schemas, options.scale, options.repeats)
-        if "runs" in what:
-            many_runs(spark, root, lines, schemas, options.scale)
+        if log:
+            many_runs(spark, root, lines, schemas, options.scale, log)
         spark.stop()
 
 

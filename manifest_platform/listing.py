@@ -8,6 +8,7 @@ completion record names do not exist for readers.
 from __future__ import annotations
 
 import dataclasses
+import io
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -25,6 +26,10 @@ LISTING_FILE = "listing.json"
 ABOUT_TABLE = ""
 LONGEST_DESCRIPTION = 300
 """Largest number of characters in the description of a column."""
+
+# In a listing's JSON, each object is a line, which begins so. In listings of older releases an object has several lines.
+_OBJECT = b'    {"'
+_NO_OBJECTS = b'\n  "objects": []'
 
 
 @dataclass(frozen=True)
@@ -109,7 +114,7 @@ class Retired:
     column: str | None = None
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class RowGroups:
     """Consecutive row groups of a Parquet file: the number of the first (from 0), and their count.
 
@@ -125,7 +130,7 @@ class RowGroups:
     size: int
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class DateRows:
     """The rows of one date in a file of several dates, with the first and the last time of these rows."""
 
@@ -142,7 +147,7 @@ class DateRows:
         return cls(**fields)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class ShreddedObject:
     """A Parquet file of one table. Times are the collector or modification times of its rows (ISO 8601, UTC).
 
@@ -166,6 +171,14 @@ class ShreddedObject:
     def all_dates(self) -> tuple[str, ...]:
         """The dates of its rows, ascending."""
         return tuple(one.date for one in self.dates) or (self.date,)
+
+    def as_dict(self) -> dict[str, Any]:
+        """Returns the object's JSON form."""
+        data = dataclasses.asdict(self)
+        for name in ("dates", "pack"):
+            if not data[name]:
+                del data[name]
+        return data
 
     @classmethod
     def from_dict(cls, data: dict[str, Any]) -> ShreddedObject:
@@ -286,24 +299,33 @@ class Listing:
         return sum(found.bytes for found in self.objects)
 
     def write(self, uri: str) -> None:
-        """Writes the listing as JSON."""
-        data = dataclasses.asdict(self)
+        """Writes the listing as JSON, each object on a line: of a large directory there are too many to copy."""
+        data = dataclasses.asdict(dataclasses.replace(self, objects=()))
         said = {table["name"]: table.pop("descriptions") for table in data["tables"]}
         if said := {name: descriptions for name, descriptions in said.items() if descriptions}:
             data["descriptions"] = said
-        for found in data["objects"]:
-            for name in ("dates", "pack"):
-                if not found[name]:
-                    del found[name]
         for name in ("counts", "packs"):
             if not data[name]:
                 del data[name]
-        storage.write_bytes(uri, orjson.dumps(data, option=orjson.OPT_INDENT_2))
+        before, mark, after = orjson.dumps(data, option=orjson.OPT_INDENT_2).partition(_NO_OBJECTS)
+        with storage.open_output(uri) as stream:
+            stream.write(before + mark[:-1])
+            for number, found in enumerate(self.objects):
+                stream.write(b",\n    " if number else b"\n    ")
+                stream.write(orjson.dumps(found.as_dict()))
+            stream.write(b"\n  ]" + after)
 
     @classmethod
     def read(cls, uri: str) -> Listing:
-        """Reads a listing that `write` wrote. Raises FileNotFoundError if it does not exist."""
-        return cls.from_dict(orjson.loads(storage.read_bytes(uri)))
+        """Reads a listing that `write` wrote, object by object. Raises FileNotFoundError if it does not exist."""
+        rest, objects = bytearray(), list[ShreddedObject]()
+        for line in io.BytesIO(storage.read_bytes(uri)):
+            if line.startswith(_OBJECT):
+                objects.append(ShreddedObject.from_dict(orjson.loads(line.rstrip(b",\n"))))
+            else:
+                rest += line
+        listing = cls.from_dict(orjson.loads(rest))
+        return dataclasses.replace(listing, objects=tuple(objects)) if objects else listing
 
     @classmethod
     def from_dict(cls, data: dict[str, Any]) -> Listing:

@@ -10,6 +10,7 @@ import gzip
 import math
 import os
 import traceback
+import zlib
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Executor, ThreadPoolExecutor
@@ -498,11 +499,12 @@ def works(spark: SparkSession) -> bool:
     return _works(spark, lambda _task: Written())
 
 
-def _run(
-    spark: SparkSession, tasks: Sequence[Task[Part]], work: Callable[[Task[Part]], Written]
-) -> dict[int, list[dict[str, Any]]]:
-    """The results of all tasks by directory, from one Spark job; empty without tasks."""
-    results: dict[int, list[dict[str, Any]]] = defaultdict(list)
+def _run(spark: SparkSession, tasks: Sequence[Task[Part]], work: Callable[[Task[Part]], Written]) -> dict[int, list[bytes]]:
+    """The results of all tasks by directory, from one Spark job; empty without tasks.
+
+    Each is compressed JSON, a tenth of its size: the driver has those of all tasks at once.
+    """
+    results: dict[int, list[bytes]] = defaultdict(list)
     if not tasks:
         return results
 
@@ -514,14 +516,12 @@ def _run(
         storage.withhold(withheld)  # a worker on another machine may have another umask
         for ids in batches:
             for number in ids.column(0).to_pylist():
-                result = orjson.dumps(_result(tasks[number], work))
-                yield pyarrow.RecordBatch.from_arrays(
-                    [pyarrow.array([number]), pyarrow.array([result.decode()])], ["task", "result"]
-                )
+                result = zlib.compress(orjson.dumps(_result(tasks[number], work)), 1)
+                yield pyarrow.RecordBatch.from_arrays([pyarrow.array([number]), pyarrow.array([result])], ["task", "result"])
 
     numbers = spark.range(0, len(tasks), 1, len(tasks))
-    for row in sorted(numbers.mapInArrow(distributed, "task bigint, result string").collect()):
-        results[tasks[row[0]].directory].append(orjson.loads(row[1]))
+    for row in sorted(numbers.mapInArrow(distributed, "task bigint, result binary").collect()):
+        results[tasks[row[0]].directory].append(bytes(row[1]))
     return results
 
 
@@ -567,17 +567,10 @@ def _merged(left: Table, right: Table) -> Table:
     return replace(left, columns=tuple(columns.values()), family=left.family or right.family, descriptions=descriptions)
 
 
-def _conclude(directory: Directory, results: list[dict[str, Any]], options: Options) -> Listing | ShredFailure:
-    failures = [result for result in results if "failure" in result]
-    if failures:
-        causes = list(Cause)
-        worst = min(failures, key=lambda failure: causes.index(Cause(failure["cause"])))
-        helps = Action[worst["helps"]] if worst["helps"] else None
-        return ShredFailure(directory.item, directory.attempt, worst["failure"], Cause(worst["cause"]), helps=helps)
-    try:
-        total = _sum(results)
-    except SchemaError as error:
-        return ShredFailure(directory.item, directory.attempt, str(error))
+def _conclude(directory: Directory, results: Sequence[bytes], options: Options) -> Listing | ShredFailure:
+    total = _sum(directory, results)
+    if isinstance(total, ShredFailure):
+        return total
     if total.stopped or not options.allows(total.bad, total.good + total.bad):
         return _too_many_bad(directory, total, options)
     dates = {date for found in total.objects if found.table != BAD_TABLE for date in found.all_dates}
@@ -612,26 +605,40 @@ def _conclude(directory: Directory, results: list[dict[str, Any]], options: Opti
     return listing
 
 
-def _sum(results: list[dict[str, Any]]) -> Written:
-    total = Written()
-    for result in results:
-        written = result["written"]
-        total.lines += written["lines"]
-        total.duplicates += Duplicates(**written["duplicates"])
-        total.good += written["good"]
-        total.bad += written["bad"]
-        total.stopped = total.stopped or written["stopped"]
-        total.example = total.example or written["example"]
-        total.objects += map(ShreddedObject.from_dict, written["objects"])
-        total.retired += [Retired(**found) for found in written["retired"]]
-        total.bad_rows += [BadRowsFile(**found) for found in written["bad_rows"]]
-        total.packs += [Pack(**found) for found in written["packs"]]
-        total.tally(written["counts"])
-        for table, types in written["types"].items():
-            total.count(table, types)
-        for data in written["tables"].values():
-            total.define(Table.from_dict(data))
-    return total
+def _sum(directory: Directory, results: Sequence[bytes]) -> Written | ShredFailure:
+    """Returns the sum of the results of a directory's tasks, or its failure with the worst cause."""
+    total, failures, conflict = Written(), list[ShredFailure](), None
+    for packed in results:
+        result = orjson.loads(zlib.decompress(packed))
+        if "failure" in result:
+            cause, helps = Cause(result["cause"]), Action[result["helps"]] if result["helps"] else None
+            failures.append(ShredFailure(directory.item, directory.attempt, result["failure"], cause, helps=helps))
+        elif not failures and not conflict:
+            try:
+                _add(total, result["written"])
+            except SchemaError as error:
+                conflict = ShredFailure(directory.item, directory.attempt, str(error))
+    causes = list(Cause)
+    return min(failures, key=lambda failure: causes.index(failure.cause)) if failures else conflict or total
+
+
+def _add(total: Written, written: dict[str, Any]) -> None:
+    """Adds the result of a task, as JSON-compatible data. Raises SchemaError."""
+    total.lines += written["lines"]
+    total.duplicates += Duplicates(**written["duplicates"])
+    total.good += written["good"]
+    total.bad += written["bad"]
+    total.stopped = total.stopped or written["stopped"]
+    total.example = total.example or written["example"]
+    total.objects += map(ShreddedObject.from_dict, written["objects"])
+    total.retired += [Retired(**found) for found in written["retired"]]
+    total.bad_rows += [BadRowsFile(**found) for found in written["bad_rows"]]
+    total.packs += [Pack(**found) for found in written["packs"]]
+    total.tally(written["counts"])
+    for table, types in written["types"].items():
+        total.count(table, types)
+    for data in written["tables"].values():
+        total.define(Table.from_dict(data))
 
 
 def _too_many_bad(directory: Directory, total: Written, options: Options) -> ShredFailure:
