@@ -18,10 +18,19 @@ from dagster._cli import cli as dagster
 from dagster._daemon.cli import cli as daemon
 from dagster_webserver.cli import dagster_webserver
 
+from manifest_platform.cli.app import load
+from manifest_platform.cli.exits import Exit
+
 ROOT = Path(__file__).parents[1]
 DEPLOY, BIN = ROOT / "deploy", Path(sys.executable).parent
 UNITS = sorted((DEPLOY / "systemd").glob("*.service"))
-PROGRAMS: dict[str, click.Command] = {"dagster": dagster, "dagster-daemon": daemon, "dagster-webserver": dagster_webserver}
+OF_DAGSTER = [unit for unit in UNITS if "instance" not in unit.name and "follower" not in unit.name]
+PROGRAMS: dict[str, click.Command] = {
+    "dagster": dagster,
+    "dagster-daemon": daemon,
+    "dagster-webserver": dagster_webserver,
+    "manifest-platform": click.Group(commands={"drain": load("drain")}),
+}
 FILES = {f"/etc/manifest-platform/{name}": path for name, path in (("workspace.yaml", DEPLOY / "workspace.yaml"),)}
 COMPOSE = yaml.safe_load((DEPLOY / "compose.yaml").read_text())
 WORKING = [name for name in COMPOSE["services"] if name != "instance"]
@@ -65,7 +74,7 @@ def test_a_unit_runs_what_is_installed(unit: Path) -> None:
 def test_a_unit_comes_back_however_it_ended(unit: Path) -> None:
     found = _Unit(unit)
     assert (found["Service"]["Restart"], found["Unit"]["StartLimitIntervalSec"]) == ("always", "0")
-    assert "manifest-platform-instance.service" in found["Unit"]["After"]
+    assert unit not in OF_DAGSTER or "manifest-platform-instance.service" in found["Unit"]["After"]
 
 
 def test_a_unit_may_no_more_than_it_needs() -> None:
@@ -85,7 +94,12 @@ def test_runs_are_told_to_end_with_the_code_server() -> None:
 
 def test_the_target_starts_them_all() -> None:
     wanted = _Unit(DEPLOY / "systemd" / "manifest-platform.target")["Unit"]["Wants"].split()
-    assert sorted(wanted) == [unit.name for unit in UNITS if "instance" not in unit.name]
+    assert sorted(wanted) == [unit.name for unit in OF_DAGSTER]
+
+
+def test_a_follower_that_is_stopped_has_not_failed() -> None:
+    service = _Unit(DEPLOY / "systemd" / "manifest-platform-follower.service")["Service"]
+    assert (service["KillMode"], service["SuccessExitStatus"]) == ("mixed", str(Exit.TERMINATED.value))
 
 
 @pytest.mark.skipif(not shutil.which("systemd-analyze"), reason="systemd is not here")

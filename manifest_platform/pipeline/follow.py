@@ -150,6 +150,7 @@ class Follower:
                 unlisted = str(error)
         yield from self._work()
         self.health.looked_at = self.pipeline.clock()
+        self.health.requests = self.pipeline.manifest.store.requests
         if unlisted:
             yield from self._hinder(unlisted)
             self._listing = self.due
@@ -303,7 +304,7 @@ class _Pause:
         progress = bool(report.loaded or report.shredded)
         if progress:
             self._times = 0
-        self._work, self._strict = work, bool(report.failed) or Stop.BUSY in stops
+        self._work, self._strict = work, bool(report.failed)
         if faults or not progress:
             self.longer(_LONGEST_TURN_WAIT if stops <= {Stop.BUSY, Stop.IDLE} else _LONGEST_PAUSE)
         else:

@@ -34,6 +34,7 @@ class Health:
     """The state of a follower's work on a dataset, for anybody who asks. Times are UTC.
 
     `item`: the newest that it loaded, and when. `blocked`: the reason by feed. `unavailable`: the reason of an outage.
+    `requests`: to the manifest's store, since the follower began.
     """
 
     dataset: str
@@ -44,6 +45,7 @@ class Health:
     item_at: datetime | None = None
     blocked: dict[str, str] = field(default_factory=dict)
     unavailable: str = ""
+    requests: int = 0
 
 
 def _document(healths: Sequence[Health]) -> dict[str, Any]:
