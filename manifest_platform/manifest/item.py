@@ -293,7 +293,7 @@ class Item:
             if application.key in record.data.get("reopens", ()):
                 return True
             done = record.state is State.PROCESSED and application.is_done_by(record.application)
-            if done or application.key in record.data.get("late", {}):
+            if done or (record.state is State.NEW and application.key in record.data.get("late", {})):
                 return False
         return False
 

@@ -12,13 +12,14 @@ import yaml
 from manifest_platform.manifest import Application, Failure, FailureKind, Ready, Refused
 from manifest_platform.operations.doctor import Doctor
 from manifest_platform.operations.reconcile import reconcile
+from manifest_platform.operations.reload import reload_all
 from manifest_platform.operations.reshred import reshred
 from manifest_platform.pipeline import Budget, DrainReport, Pipeline, Stop
 from manifest_platform.pipeline.discovery import discover
 from manifest_platform.pipeline.drain import drain
 from manifest_platform.remedies import Action
 from manifest_platform.sources.snowplow.settings import FEED
-from manifest_platform_tests.pipeline.shop import Shop, keys, no_spark, run_name, run_names
+from manifest_platform_tests.pipeline.shop import EVENTS, Shop, keys, no_spark, run_name, run_names
 
 LAB = Application("load", instance="lab")
 
@@ -223,3 +224,39 @@ def test_what_is_shredded_again_is_loaded_into_no_target_twice(shop: Shop, spark
 def dead_run(pipeline: Pipeline) -> str:
     [run] = {one.run_id for one in pipeline.manifest.kept().leases.values() if one.is_live(pipeline.clock())}
     return str(run)
+
+
+def test_a_reload_is_of_one_target_or_of_all_and_needs_the_rows_to_be_there(shop: Shop) -> None:
+    with shop.open() as pipeline:
+        [key] = keys(pipeline, 0)
+        warehouse, lab = pipeline.at("warehouse"), pipeline.at("lab")
+        drained(pipeline, targets=["lab"])
+        with pytest.raises(Refused, match="is not loaded by"):  # before anything is written
+            reload_all([warehouse, lab], key, "of both, and one has no rows yet")
+        assert drained(pipeline).loaded == 3  # the other target's first loads, and no reload
+        reload_all([lab], key, "of one alone")
+        assert (drained(pipeline).loaded, loads(pipeline, "warehouse"), loads(pipeline, "lab")) == (1, 3, 4)
+        reload_all([warehouse], key, "of the other alone")
+        assert (drained(pipeline).loaded, loads(pipeline, "warehouse"), loads(pipeline, "lab")) == (1, 4, 4)
+        reload_all([warehouse, lab], key, "of both")
+        assert (drained(pipeline).loaded, loads(pipeline, "warehouse"), loads(pipeline, "lab")) == (2, 5, 5)
+        assert events(pipeline, "warehouse") == events(pipeline, "lab") == (3 * EVENTS, 3 * EVENTS)
+        assert drained(pipeline).loaded == 0
+
+
+def loads(pipeline: Pipeline, target: str) -> int:
+    """The number of rows of a target's ledger: reloads add one each."""
+    return _asked(pipeline, target, "SELECT count(*) FROM manifest_platform.ledger")[0]
+
+
+def events(pipeline: Pipeline, target: str) -> tuple[int, ...]:
+    """The number of a target's events, and of their ids."""
+    return _asked(pipeline, target, "SELECT count(*), count(DISTINCT event_id) FROM shop.events")
+
+
+def _asked(pipeline: Pipeline, target: str, query: str) -> tuple[int, ...]:
+    of = pipeline.at(target)
+    try:
+        return of.warehouse.engine.execute(query)[0]
+    finally:
+        of.let_go()
