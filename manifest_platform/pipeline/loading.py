@@ -95,7 +95,7 @@ class Declared:
     `checks`: assertions on every load. `origins`: the ways to rows that older releases loaded without a load time.
     `repeats`: the rule by which rows that earlier loads brought are left out. `cuts_texts`: a text that is longer than its
     column is cut. `main_table`: the table whose times the ledger keeps. `about`: returns the source's own
-    facts about an item for the ledger.
+    facts about an item for the ledger. `joins_names`: as of Source.
     """
 
     feeds: Mapping[str, tuple[Step, ...]]
@@ -109,6 +109,7 @@ class Declared:
     cuts_texts: bool = False
     main_table: str | None = None
     about: Callable[[Listing], About] = lambda _: About()
+    joins_names: bool = False
 
     @classmethod
     def by(cls, pipeline: Pipeline) -> Declared:
@@ -125,6 +126,7 @@ class Declared:
             pipeline.dataset.load.text == "cut",
             pipeline.source.main_table,
             pipeline.source.about,
+            pipeline.source.joins_names,
         )
 
     def step(self, feed: str) -> Step:
@@ -294,6 +296,7 @@ def order_of(declared: Declared, ready: Ready, claim: Claim, listing: Listing) -
         reload=reload_of(declared, claim.item, claim.step),
         repeats=declared.repeats,
         cuts_texts=declared.cuts_texts,
+        joins_names=declared.joins_names,
         about=about_of(declared, claim.item, listing),
     )
 

@@ -128,6 +128,7 @@ class Source(ABC):
     - `appends`: True if rows are only ever appended, so that a table is the sum of the loaded items
     - `splits_types`: feeds where values of a type that a column cannot hold go to an additional column, since no snapshot
       brings them again
+    - `joins_names`: True if a setting joins the names of nested properties to names of columns, by dots or underscores
     - `main_table`: the table that exists before anything is shredded; None if there is none
     - `origins`: the ways to an item's rows in tables to which older releases wrote no load time
     - `retention`: how long the origin keeps directories; None if unknown
@@ -143,6 +144,7 @@ class Source(ABC):
     on_demand: ClassVar[frozenset[str]] = frozenset()
     appends: ClassVar[bool]
     splits_types: ClassVar[frozenset[str]] = frozenset()
+    joins_names: ClassVar[bool] = False
     main_table: ClassVar[str | None] = None
     origins: ClassVar[tuple[Origin, ...]] = ()
     retention: ClassVar[timedelta | None] = None

@@ -14,6 +14,7 @@ from datetime import datetime, timedelta
 from manifest_platform.warehouse.engines.engine import Engine, Staging, Transaction
 from manifest_platform.warehouse.load import Load
 from manifest_platform.warehouse.repeats import COPIES, Applied, Repeats
+from manifest_platform.warehouse.scratch import scratch
 from manifest_platform.warehouse.tables import Staged, Tables, naive
 
 _STAGED, _THERE, _COPIES = '"__mp_staged"', '"__mp_there"', '"__mp_copies"'
@@ -77,14 +78,19 @@ class Copies:
     def asked(self, load: Load, applied: Applied) -> Generator[Staging | None]:
         """Asks the memory of a dataset that has one, before the transaction, and stages its answer; None without copies."""
         memory = load.repeats.memory if load.repeats else None
-        if memory is None or not (uris := memory.copies(load.item, load.listing, applied)):
+        if memory is None:
             yield None
             return
-        staging = self._engine.stage(COPIES, uris)
-        try:
-            yield staging
-        finally:
-            self._engine.unstage_all([staging])
+        with scratch(load.listing) as place:
+            uris = memory.copies(load.item, load.listing, applied, place)
+            if not uris:
+                yield None
+                return
+            staging = self._engine.stage(COPIES, uris)
+            try:
+                yield staging
+            finally:
+                self._engine.unstage_all([staging])
 
     def within(
         self, transaction: Transaction, load: Load, staged: Mapping[str, Staged], answer: Staging | None

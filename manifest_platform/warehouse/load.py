@@ -115,7 +115,9 @@ class Load:
     a column beside it. `checks`: assertions that the load must meet (see `checks`). `reload`: the load replaces the item's
     rows. `replaces`: the record id of the ledger's entry whose rows it replaces; empty if there is none.
     `repeats`: the rule by which rows that earlier loads brought are left out (see `repeats`); None: all rows are loaded.
-    `cuts_texts`: a text that is longer than its column is cut; otherwise it is refused. `about`: facts for the ledger.
+    `cuts_texts`: a text that is longer than its column is cut; otherwise it is refused. `joins_names`: a setting joins the
+    names of nested properties, by dots or underscores, so names that differ only in that mean one column. `about`: facts for
+    the ledger.
     """
 
     item: str
@@ -138,4 +140,5 @@ class Load:
     replaces: str = ""
     repeats: Repeats | None = None
     cuts_texts: bool = False
+    joins_names: bool = False
     about: About | None = None

@@ -5,10 +5,9 @@ Parquet does not tell a missing field from null, so the text leaves both out.
 
 from __future__ import annotations
 
-import uuid
 from collections.abc import Generator, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import replace
 from datetime import date, datetime
 from decimal import Decimal
@@ -18,6 +17,7 @@ from manifest_platform import storage
 from manifest_platform.listing import Listing, ShreddedObject, Table
 from manifest_platform.nested_types import is_nested
 from manifest_platform.warehouse.errors import LoadFailed, Unavailable
+from manifest_platform.warehouse.scratch import scratch
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -41,23 +41,17 @@ def flattened(listing: Listing) -> Generator[Listing]:
     if not nested:
         yield listing
         return
-    mark = uuid.uuid4().hex
     uris = {found.uri for found in listing.objects if found.table in nested}
-    copies = {uri: f"{uri.removesuffix('.parquet')}-{mark}.json.parquet" for uri in uris}
+    with scratch(listing) as made:
+        copies = {uri: made.uri(uri, ".json.parquet") for uri in uris}
 
-    def moved(found: ShreddedObject) -> ShreddedObject:
-        return replace(found, uri=copies[found.uri], checksum=None) if found.uri in copies else found
+        def moved(found: ShreddedObject) -> ShreddedObject:
+            return replace(found, uri=copies[found.uri], checksum=None) if found.uri in copies else found
 
-    try:
         with ThreadPoolExecutor(_AT_ONCE) as pool:
             list(pool.map(lambda uri: _rewrite(uri, copies[uri]), copies))
         tables, objects = map(flat, listing.tables), map(moved, listing.objects)
         yield replace(listing, tables=tuple(tables), objects=tuple(objects))
-    finally:
-        for uri in copies.values():
-            with suppress(OSError):
-                system, path = storage.filesystem(uri)
-                system.delete_file(path)
 
 
 def _rewrite(uri: str, to: str) -> None:

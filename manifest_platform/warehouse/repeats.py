@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from manifest_platform.listing import Column, Listing, Table
+from manifest_platform.warehouse.scratch import Scratch
 
 COPIES = Table("repeated", (Column("id", "string"), Column("content", "string")))
 """The table of a memory's answer: the copies among the rows of an item."""
@@ -43,10 +44,11 @@ Applied = Callable[[str], bool]
 class Memory(Protocol):
     """A memory of the identities that were loaded into one target."""
 
-    def copies(self, item: str, listing: Listing, applied: Applied) -> list[str]:
+    def copies(self, item: str, listing: Listing, applied: Applied, place: Scratch) -> list[str]:
         """Claims the identities of an item, and returns the URIs of Parquet files with those that other items have: COPIES.
 
-        A claim counts only if the warehouse has applied its item. The same item may claim again. Raises Unavailable.
+        A claim counts only if the warehouse has applied its item. The same item may claim again. `place`: takes the files.
+        Raises Unavailable.
         """
         ...
 

@@ -27,6 +27,7 @@ from manifest_platform.manifest.store import ABSENT, MAX_WRITES, ConditionFailed
 from manifest_platform.manifest.stores.driver import RemovesExpired
 from manifest_platform.warehouse.errors import Unavailable
 from manifest_platform.warehouse.repeats import Applied, Rule
+from manifest_platform.warehouse.scratch import Scratch
 
 _ROWS = 16_384
 """Rows of an item that are claimed at a time."""
@@ -55,15 +56,15 @@ class Seen:
     def _store(self) -> Store:
         return self._opened()
 
-    def copies(self, item: str, listing: Listing, applied: Applied) -> list[str]:
+    def copies(self, item: str, listing: Listing, applied: Applied, place: Scratch) -> list[str]:
         """Claims the identities of an item, and returns the URI of the file of those that other items have; empty without any.
 
-        Raises Unavailable if the store cannot be used.
+        `place`: takes the file. Raises Unavailable if the store cannot be used.
         """
         uris = listing.uris(self._rule.identity.table)
         known = functools.lru_cache(maxsize=None)(applied)
         try:
-            return self._written(self._found(item, uris, known), uris)
+            return self._written(self._found(item, uris, known), uris, place)
         except StoreError as error:
             raise Unavailable(f"the store of what was loaded cannot be used: {error}") from error
 
@@ -96,13 +97,12 @@ class Seen:
                     ids, contents = (batch.column(name).to_pylist() for name in columns)
                     yield [(id_, content) for id_, content in zip(ids, contents, strict=True) if id_ and content]
 
-    def _written(self, found: Iterator[pa.RecordBatch], uris: Sequence[str]) -> list[str]:
-        """Writes the copies beside the item's first file, under a name that readers of folders ignore."""
+    def _written(self, found: Iterator[pa.RecordBatch], uris: Sequence[str], place: Scratch) -> list[str]:
+        """Writes the copies to a file of the load."""
         first = next(found, None)
         if first is None:
             return []
-        name = blake2b(self._place.encode(), digest_size=8).hexdigest()
-        uri = f"{uris[0].rpartition('/')[0]}/_repeated-{name}.parquet"
+        uri = place.uri(uris[0], ".repeated.parquet")
         with storage.open_output(uri) as sink, pyarrow.parquet.ParquetWriter(sink, _COPIES) as writer:
             writer.write_batch(first)
             for batch in found:

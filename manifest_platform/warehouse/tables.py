@@ -121,7 +121,8 @@ class Tables:
                 pairs = self.spelled({}, wanted).items()
                 room.renamed += [Renamed(table.name, name, stored) for name, stored in pairs if name != stored]
                 continue
-            self._refuse_joined_otherwise(load, table.name, have, wanted)
+            if load.joins_names:
+                self._refuse_joined_otherwise(load, table.name, have, wanted)
             # A table that stays cannot get other types, so without a column beside it a full load could not resolve them.
             beside = load.splits_types if table.mode == "append" else load.full is not None
             try:

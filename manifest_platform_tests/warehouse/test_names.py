@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
+from manifest_platform.listing import Column, Table
+from manifest_platform.testing.loads import load, written
+from manifest_platform.warehouse.apply import Warehouse
 from manifest_platform.warehouse.engines.marks import Style, translated
+from manifest_platform.warehouse.errors import IncompatibleChange
 from manifest_platform.warehouse.names import is_short_form, shortened, with_ending
 
 
@@ -37,3 +43,22 @@ def test_only_marks_are_translated(style: Style, marks: str) -> None:
     kept = """'a ? ''b'' ?' "c ? ""d"" ?" -- e ?\n /* f ? */ $$ g ? $$ $x$ h ? $$ $x$"""
     assert translated(f"? {kept} ?", style) == f"{first} {kept} {second}"
     assert translated("x LIKE '%?'", "format") == "x LIKE '%%?'"
+
+
+@pytest.mark.engines("duckdb")
+@pytest.mark.parametrize("joined", [True, False])
+def test_only_where_a_setting_joins_names_a_dot_for_an_underscore_means_the_same_column(
+    shop: Warehouse, tmp_path: Path, joined: bool
+) -> None:
+    """Both are columns of their own where no setting joins names."""
+    first, second = (
+        load(written(tmp_path, str(n), [(Table("t", (Column(name, "string"),)), [{name: "x"}])]), joins_names=joined)
+        for n, name in enumerate(("of_place", "of.place"), start=1)
+    )
+    shop.apply(first)
+    if joined:
+        with pytest.raises(IncompatibleChange, match=r"shred\.names was changed"):
+            shop.apply(second)
+    else:
+        shop.apply(second)
+        assert shop.row_counts() == {"t": 2}

@@ -14,6 +14,7 @@ from manifest_platform.warehouse.apply import Applied, Warehouse
 from manifest_platform.warehouse.engines.duckdb.engine import DuckDB
 from manifest_platform.warehouse.errors import Unavailable
 from manifest_platform.warehouse.repeats import Repeats, Rule
+from manifest_platform.warehouse.scratch import scratch
 from manifest_platform.warehouse.seen import Seen
 from manifest_platform_tests.warehouse.shop import Recording
 from manifest_platform_tests.warehouse.test_repeats import IDENTITY, applied, clicks, ids, run
@@ -81,8 +82,10 @@ def test_case_d_which_events_are_accepted(
     second = run(tmp_path / "again", item, (identity[0], identity[1]))
     memory = seen.memory
     assert memory
-    copies = memory.copies(item, second.listing, lambda one: one == "1")
-    assert bool(copies) is not loaded
+    with scratch(second.listing) as place:
+        copies = memory.copies(item, second.listing, lambda one: one == "1", place)
+        assert bool(copies) is not loaded
+    assert not any(Path(uri.removeprefix("file://")).exists() for uri in copies)
 
 
 @pytest.mark.every_store

@@ -154,6 +154,7 @@ class SnowplowEnriched(Source):
         loaded={FEED: "The runs in the warehouse: strictly in order, exactly once."},
     )
     feeds = (FEED,)
+    joins_names = True
     splits_types = frozenset({FEED})  # tables of events only grow, so that no later load could resolve another type
     main = FEED
     appends = True

@@ -91,6 +91,14 @@ def test_versions_widen_a_column_in_its_place():
     assert columns({"a": small, "b": small}, {"a": {"type": "integer"}, "b": small}) == {"a": "bigint", "b": "integer"}
 
 
+def test_a_small_integer_beside_a_number_is_a_double_and_a_large_one_contradicts_it():
+    number, whole = {"type": "number"}, {"type": "integer", "minimum": 0, "maximum": 9}
+    assert columns({"a": whole}, {"a": number}) == columns({"a": number}, {"a": whole}) == {"a": "double"}
+    for versions in ([{"type": "integer"}, number], [number, {"type": "integer"}]):
+        with pytest.raises(SchemaError, match="no type holds both without loss"):
+            columns(*({"a": one} for one in versions))
+
+
 def test_versions_that_contradict_one_another_are_named():
     with pytest.raises(
         SchemaError, match=r"iglu:com.acme/a/jsonschema/1: column my_field is bigint in 1-0-0 but string in 1-0-1"
