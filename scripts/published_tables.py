@@ -35,6 +35,7 @@ _COLUMN = re.compile(
     re.I | re.X,
 )
 _READ = re.compile(r"((?:contexts|unstruct_event)_[a-z0-9_]+_\d+)(?:\[0\])?:([A-Za-z_]+)")
+_FIELD_READ = re.compile(r"\bas [a-z]+__([a-z0-9_]+)")
 _TABLE_READ = re.compile(r"^    snowplow__\w+: ((?:com|nl)_\w+_\d+)$", re.M)
 _NO_COLUMN = ("FOREIGN", "PRIMARY", "CONSTRAINT")
 
@@ -49,7 +50,8 @@ def main(iglu_central: str, rdb_loader: str, dbt_unified: str) -> None:
         f" read: github.com/snowplow/dbt-snowplow-unified at {_git(dbt_unified, 'rev-parse HEAD').strip()}",
         "licence": "Apache-2.0",
         "meaning": "table -> family and its columns: name, type, path of properties."
-        " read: what the queries of dbt packages read: column -> family and properties; tables: names",
+        " read: what the queries of dbt packages read: column -> family, properties, and columns of its table on Redshift and"
+        " PostgreSQL; tables: names",
     }
     lines = [f"{json.dumps(name)}: {json.dumps(value)}" for name, value in facts.items()]
     for name, found in (("events", events), ("tables", tables), ("read", _read(iglu_central, dbt_unified))):
@@ -83,6 +85,10 @@ def _read(iglu_central: str, dbt_unified: str) -> dict[str, Any]:
         entry = found.setdefault(column, {"family": _family(versions[0]), "properties": []})
         if name in properties:  # the package also names the properties in snake case, for tables of the lake's loader
             entry["properties"].append(name)
+    for path in _git(dbt_unified, "ls-tree -r --name-only HEAD macros/field_extractions").split():
+        said = _git(dbt_unified, f"show HEAD:{path}")
+        for column in sorted({column for column, _ in _READ.findall(said)} & {*found}):
+            found[column]["fields"] = sorted(set(_FIELD_READ.findall(said)))
     return {**found, "tables": sorted(set(_TABLE_READ.findall(_git(dbt_unified, "show HEAD:dbt_project.yml"))))}
 
 

@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from manifest_platform.column_types import widened
 from manifest_platform.listing import Table
 from manifest_platform.warehouse.columns import Misfit, fit
 from manifest_platform.warehouse.control import LedgerEntry
@@ -49,7 +50,12 @@ def standings(engine: Engine, tables: Tables, wanted: Sequence[Table]) -> Iterat
         except Misfit as error:
             yield Standing(table.name, rows[table.name], {}, {}, str(error))
         else:
-            short = tuple(tables.short(table)) if engine.measures_texts else ()
+            types = stored_columns(table)
+            short = tuple(
+                name
+                for name in (tables.short(table) if engine.measures_texts else ())
+                if widened(types[name], have[found.names[name]]) != have[found.names[name]]
+            )
             wider = {name: type_ for name, type_ in found.wider.items() if not tables.stays_short(table.name, name)}
             empty = nullable(table, required.get(engine.compared(table.name), []), engine.stored_name)
             yield Standing(table.name, rows[table.name], dict(found.added), wider, "", short, tuple(empty))

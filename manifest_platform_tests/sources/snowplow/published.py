@@ -47,17 +47,25 @@ def _columns(found: list[list[Any]]) -> tuple[PublishedColumn, ...]:
 
 
 class Read(NamedTuple):
-    """A column that queries of Snowplow's dbt packages read, the family of its entities, and the properties that are read."""
+    """A column that queries of Snowplow's dbt packages read, the family of its entities, and the properties that are read.
+
+    `fields`: the columns that are read of the entities' table, on Redshift and PostgreSQL.
+    """
 
     column: str
     family: str
     properties: tuple[str, ...]
+    fields: tuple[str, ...] = ()
 
 
 def read() -> list[Read]:
     """Returns the wide columns that dbt packages read on Snowflake."""
     found = facts()["read"].items()
-    return [Read(name, one["family"], tuple(one["properties"])) for name, one in found if name != "tables"]
+    return [
+        Read(name, one["family"], tuple(one["properties"]), tuple(one.get("fields", ())))
+        for name, one in found
+        if name != "tables"
+    ]
 
 
 def tables_read() -> list[str]:

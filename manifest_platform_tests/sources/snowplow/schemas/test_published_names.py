@@ -80,6 +80,13 @@ def test_a_property_with_a_dot_keeps_it_in_a_dotted_name():
     assert [column.column.name for column in columns] == ["data.json", "data.json_"]
 
 
+def test_tables_have_the_columns_that_dbt_packages_read_on_redshift_and_postgresql():
+    for one in published.read():
+        columns = entity_columns([("1-0-0", nested([(name,) for name in one.properties]))], "x", dotted=True)
+        assert set(one.fields) <= {column.column.name for column in columns}, one.column
+    assert sum(len(one.fields) for one in published.read()) == 126
+
+
 def test_events_has_the_published_columns_in_their_order():
     ours = [*(column.name for column in EVENTS.columns), LOAD_TIME.name]
     assert ours == [column.name for column in published.events("redshift")]
