@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from manifest_platform import masking, spool
+from manifest_platform_tests import processes
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -27,6 +28,10 @@ pytest_plugins = [
     "manifest_platform_tests.servers.vault",
     "manifest_platform_tests.servers.warehouses",
 ]
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    config.pluginmanager.register(processes.plugin(config))
 
 
 @pytest.fixture(scope="session")
