@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from manifest_platform_tests.processes import TOLD, ByNeed, Processes, Told
+from manifest_platform_tests.processes import TOLD, ByNeed, Processes, Told, modules
 
 FILES = ["plain_1.py", "spark_1.py", "plain_2.py", "spark_2.py", "spark_3.py"]
 
@@ -74,3 +74,19 @@ def test_only_whole_files_are_scheduled_by_need(told: Path) -> None:
     starting.pytest_unconfigure()
     assert not starting.told.parent.exists()
     assert json.loads(told.read_text()) == ["spark_1.py", "spark_2.py", "spark_3.py"]
+
+
+def test_each_process_imports_a_share_of_the_modules_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("a/test_1.py", "a/b/test_2.py", "a/conftest.py", "test_3.py", "c/test_4.py"):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).touch()
+    chosen = ["a", "a/test_1.py", "test_3.py::test_it[x]", str(tmp_path / "c")]
+    assert modules(chosen, tmp_path) == ["a.b.test_2", "a.test_1", "c.test_4", "test_3"]
+
+    imported: list[str] = []
+    monkeypatch.setattr("manifest_platform_tests.processes.import_module", imported.append)
+    for number in range(3):
+        given = {"workerid": f"gw{number}", "workercount": 3}
+        config = SimpleNamespace(workerinput=given, args=chosen, rootpath=tmp_path)
+        Told().pytest_collection(SimpleNamespace(config=config))  # ty: ignore
+    assert imported == ["a.b.test_2", "test_3", "a.test_1", "c.test_4"]
