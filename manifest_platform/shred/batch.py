@@ -137,7 +137,7 @@ class Directory:
     output: str
     attempt: str
     root: str = field(default="", kw_only=True)
-    replayed: Mapping[str, str] = field(default_factory=dict, kw_only=True)
+    replayed: Mapping[str, str] = field(default_factory=dict, kw_only=True, hash=False)
 
 
 class Cause(StrEnum):

@@ -61,6 +61,7 @@ def test_everything_is_shredded_in_one_job_and_loaded_in_order(fresh: DagsterSho
 
 def test_every_check_is_evaluated_and_rows_are_counted_from_time_to_time(shredded: DagsterShop) -> None:
     of_the_manifest = {"feed_not_blocked", "lag", "rows_accounted_for", "few_bad_rows", "nothing_behind_watermark"}
+    of_the_manifest |= {"tables_fit_their_schemas"}
     assert _checked(shredded.drain(max_items=2)) == dict.fromkeys(of_the_manifest | {"rows_in_warehouse"}, True)
     assert _checked(shredded.drain()) == dict.fromkeys(of_the_manifest, True)
 
