@@ -45,6 +45,7 @@ _MIB = 1 << 20
 _UPLOAD = 32 * _MIB  # bytes of a part of a multipart upload
 _SAMPLES = 8  # number of inputs whose footers are read to learn how often values repeat
 _TELLING_ROWS = 2_000  # smallest number of rows of such an input
+_TRIED_ROWS = 10_000  # rows of an input without dictionaries that tell the same
 _REPEATED = 0.9  # strings repeat often if their encoded size, divided by the plain size, is at most this
 _UNITS = {"ms": "milliseconds", "us": "microseconds", "ns": "nanoseconds"}
 
@@ -260,7 +261,7 @@ class _Merge:
         return leaf if same and kind == self._time else -1
 
     def _repeated(self) -> tuple[list[str], set[str]]:
-        """Columns of strings that repeat often, and columns whose values never repeat, by the footers of some inputs.
+        """Columns of strings that repeat often, and columns whose values never repeat, by some inputs.
 
         The former stay dictionary-encoded, which saves most of the work on strings; the latter are written without
         dictionaries.
@@ -269,7 +270,7 @@ class _Merge:
         shares: dict[str, list[tuple[float, bool]]] = {}
         for file in large[:: max(1, len(large) // _SAMPLES)][:_SAMPLES]:
             try:
-                found = self._footer(file).shares(file.groups.start)
+                found = self._footer(file).shares(file.groups.start) or self._tried(file).shares(0)
             except NotParquet:
                 continue
             for name, share in found.items():
@@ -277,6 +278,14 @@ class _Merge:
         texts = {column.name for column in self._schema if pa.types.is_string(column.type)}
         few = [name for name, found in shares.items() if name in texts and max(found)[0] <= _REPEATED and min(found)[1]]
         return few, {name for name, found in shares.items() if min(found)[0] > 1}
+
+    def _tried(self, file: File) -> Footer:
+        """The footer of an input's first rows with dictionaries, for an input that was written without."""
+        try:
+            first = next(file.reader(()).iter_batches(_TRIED_ROWS, [file.groups.start], use_threads=False))
+        except (pa.ArrowException, OSError) as error:
+            raise NotParquet(str(error)) from error  # whoever reads all of it says what is wrong
+        return read_footer(_encoded(pa.Table.from_batches([first]), None))
 
     def _may_be_copied(self, unit: _Unit) -> bool:
         """True if a row group can be copied unchanged: it is large, has the same form, and is sorted."""

@@ -287,8 +287,9 @@ class TestDictionaries:
             TEXTS,
         )
 
-    def test_values_that_repeat_keep_a_dictionary_and_those_that_do_not_have_none(self, tmp_path: Path) -> None:
-        found = [put(tmp_path, f"{place}", self.part(4_000, place * 3_000)) for place in range(5)]
+    @pytest.mark.parametrize("encoded", [True, False], ids=["with", "without"])
+    def test_values_that_repeat_keep_a_dictionary_and_those_that_do_not_have_none(self, tmp_path: Path, encoded: bool) -> None:
+        found = [put(tmp_path, f"{place}", self.part(4_000, place * 3_000), use_dictionary=encoded) for place in range(5)]
         found.append(put(tmp_path, "plain", self.part(4_000, 50_000), use_dictionary=False))
         found.append(put(tmp_path, "small", self.part(5, 60_000)))
         merged = merge(task_of(tmp_path, found))
