@@ -37,6 +37,20 @@ def launch(settings: Mapping[str, object]) -> None:
     SparkContext._ensure_initialized(gateway=gateway)
 
 
+def forget_dead() -> None:
+    """Forgets Java and its session if Java has ended, so that a process that stays may start another.
+
+    PySpark keeps the session of a dead Java permanently, and each call of it fails.
+    """
+    from pyspark import SparkContext
+    from pyspark.sql import SparkSession
+
+    java = getattr(SparkContext._gateway, "proc", None)
+    if java is not None and java.poll() is not None:
+        SparkContext._gateway = SparkContext._jvm = SparkContext._active_spark_context = None
+        SparkSession._instantiatedSession = None
+
+
 def pass_on(reading: int, writing: int) -> None:
     """Copies lines from one file descriptor to another until the end, without these notes."""
     with open(reading, "rb") as lines:

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING
 
 from manifest_platform import extras, progress
 from manifest_platform.spark.errors import SparkUnavailable
-from manifest_platform.spark.gateway import launch
+from manifest_platform.spark.gateway import forget_dead, launch
 from manifest_platform.spark.workers import await_workers
 
 if TYPE_CHECKING:
@@ -85,6 +85,7 @@ def session(conf_file: str | Path, more: Mapping[str, object] | None = None, sta
     from pyspark.errors import PySparkException
     from pyspark.sql import SparkSession
 
+    forget_dead()
     try:
         builder = SparkSession.builder.appName("manifest_platform")
         for name, value in settings.items():

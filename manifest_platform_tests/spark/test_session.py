@@ -285,3 +285,24 @@ def test_py4j_tells_of_no_interrupt_with_a_traceback(caplog):
     gateway._leave_out_interrupts()
     assert logging.getLogger().filters.count(gateway._is_no_interrupt) == 1
     logging.getLogger().removeFilter(gateway._is_no_interrupt)
+
+
+KILLED = """
+import sys
+from pyspark import SparkContext
+from manifest_platform import spark
+first = spark.session(sys.argv[1])
+java = SparkContext._gateway.proc
+java.kill()
+java.wait()
+second = spark.session(sys.argv[1])
+print(second.range(3).count(), first is second)
+"""
+
+
+@pytest.mark.long
+def test_a_session_whose_java_has_ended_is_replaced():
+    """A process that stays, such as a follower, outlives its Spark."""
+    conf = Path(__file__).parents[2] / "spark_conf" / "local.conf"
+    told = subprocess.run([sys.executable, "-c", KILLED, str(conf)], capture_output=True, text=True, timeout=240)
+    assert told.stdout.split() == ["3", "False"], told.stderr
