@@ -38,6 +38,7 @@ class Budget(NamedTuple):
     lost: int = 0
     archives: int = 0
     reloads: int = 0
+    replays: int = 0
 
 
 @dataclass(frozen=True)
@@ -349,6 +350,15 @@ CONFIGURATIONS = [
         Budget(rewinds=1, refusals=1, reloads=1),
         (INCR,),
         workers=1,
+    ),
+    Configuration(
+        "replay",
+        "bad lines that are replayed as a new item, while their item is shredded again",
+        Budget(crashes=1, reshreds=1, replays=1),
+        (INCR,),
+        workers=1,
+        shred=True,
+        clerks=2,
     ),
     Configuration("archive", "records of finished items are archived", Budget(expiries=1, archives=1), (INCR,), shred=True),
     Configuration(

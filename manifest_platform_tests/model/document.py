@@ -31,6 +31,7 @@ _THINGS = {
     "lost": "output lost",
     "archives": "archive",
     "reloads": "reload",
+    "replays": "replay",
 }
 
 

@@ -698,6 +698,7 @@ GUARDS = [
         "reload-rewind",
         patches=((dataset, "_choose_late", _chooses_reloads_first),),
     ),
+    Guard("replay_unchanged", "lines are replayed only while their item is unchanged since they were chosen", "replay"),
     Guard(
         "archive_age",
         "only items older than the longest possible step are archived, so that nobody still works from their records",

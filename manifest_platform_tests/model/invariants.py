@@ -65,6 +65,15 @@ def _reload(log: Log, application: str) -> int:
     return max((n for n, one in enumerate(log, start=1) if one.reloads and application in one.reopens), default=0)
 
 
+def _shredded_across_a_replay(log: Log) -> bool:
+    """True if a shredding began before a replay of the item's lines and was completed after it: it does not know of these."""
+    replays = [n for n, one in enumerate(log, start=1) if one.replayed]
+    done = [
+        (one.previous, n) for n, one in enumerate(log, start=1) if one.state is State.PROCESSED and one.application == SHRED.key
+    ]
+    return any(began < replay < ended for began, ended in done for replay in replays)
+
+
 class Past(NamedTuple):
     """The past events that excuse a violation.
 
@@ -156,6 +165,8 @@ def _wrong_feed(scope: Scope, feed: int, items: list[int], rows: int, sink: Sink
         if not log:
             continue
         name, fact = scope.keys[i].id, facts(log, LOAD.key, known.serving_epoch)
+        if _shredded_across_a_replay(log):
+            yield f"(2) lines of {name} were replayed, and its output that began before that may have them as good ones"
         contained = scope.keys[i].position <= content.boundary
         in_ledger = any((one.item, one.epoch) == (scope.keys[i].id, known.serving_epoch) for one in sink.ledger)
         if fact.done and i not in applied and not in_ledger:

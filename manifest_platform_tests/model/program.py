@@ -13,7 +13,7 @@ from datetime import UTC, datetime
 from types import SimpleNamespace
 from typing import Any, NamedTuple
 
-from manifest_platform.manifest import ItemKey, Landed, Manifest, Payload, Refused, State, Step, StepState, transitions
+from manifest_platform.manifest import Item, ItemKey, Landed, Manifest, Payload, Refused, State, Step, StepState, transitions
 from manifest_platform.manifest.archive import move
 from manifest_platform.manifest.claims import Claim, Failure
 from manifest_platform.manifest.dataset import (
@@ -98,7 +98,7 @@ from manifest_platform_tests.model.sink import Sink
 OUTPUTS = Payload(OUTPUT, {"rows": 1})
 FREE = -1
 CRASH, EXPIRY, LOSS, UNCLEAR, FAILURE, RESOLVE, SKIP, UNSKIP, BEGIN, CANCEL = range(10)
-RESTORE, REWIND, REFUSAL, ACCEPT, RESHRED, REWRITE, LOST, ARCHIVE, RELOAD = range(10, len(Budget._fields))
+RESTORE, REWIND, REFUSAL, ACCEPT, RESHRED, REWRITE, LOST, ARCHIVE, RELOAD, REPLAY = range(10, len(Budget._fields))
 CANCEL_ERRAND = "cancel"
 LABELS = {"believe": "believe the fence", "believe_sink": "believe the sink", "free": "free"}
 UNREAD, FRESH = -2, -1
@@ -991,7 +991,9 @@ class Program:
                 if does == "skip shred" and not scope.configuration.shred:
                     continue
                 clerk = Clerk(does, i, length, FRESH)
-                if does in VERBS:
+                if does == "replay" and self._new(rows, i) is None:
+                    continue
+                if does in VERBS or does == "replay":
                     clerk = clerk._replace(memory=UNREAD, decided=(scope.log(rows, i), scope.rows.values[rows].state))
                 if does == "archive" and landed.key not in self._finished(rows, landed.key.feed):
                     continue
@@ -1027,6 +1029,23 @@ class Program:
         key = (clerk.does, i, log, number, clerk.decided)
         return self._writes(key, lambda: self._errand_writes(clerk, log, number))
 
+    def _new(self, rows: int, i: int) -> int | None:
+        """The number of the item that replayed lines of an item become: the next of its feed that is not registered."""
+        scope = self.scope
+        later = (j for j in range(i + 1, len(scope.keys)) if scope.feed_of[j] == scope.feed_of[i])
+        return next((j for j in later if not scope.length(rows, j)), None)
+
+    def _replayed(self, clerk: Clerk, item: Item, steps: tuple[Step, ...], states: dict[str, StepState]) -> Sequence[Write]:
+        """The writes of a replay of lines that are bad in the output of the item as it was when they were chosen."""
+        scope = self.scope
+        chosen = scope.item(clerk.item, clerk.decided[0])
+        if not (chosen.processed_by(LOAD) and chosen.processed_by(SHRED)):
+            raise Refused("only rows of loaded items are replayed")
+        if scope.on("replay_unchanged") and len(item.records) != len(chosen.records):
+            raise Refused("the item changed meanwhile")
+        new = clerk.item + 1
+        return transitions.replay(scope.landed[new], [(item, 1)], "lines", "", steps, states, OPERATOR, stamp())
+
     def _finished(self, rows: int, feed: str) -> set[ItemKey]:
         """The items of a feed that may be archived, whatever their age."""
         found: Any = self.scope.view.at(rows)
@@ -1051,6 +1070,8 @@ class Program:
                 return transitions.unskip(item, "", steps, states, DISCOVERY, stamp())
             case "reload":
                 return transitions.reload(item, LOAD, "", [], steps, states, OPERATOR, stamp())
+            case "replay":
+                return self._replayed(clerk, item, steps, states)
             case "archive":
                 return move(item, ArchivedRecords("", "", item.sequence))
             case _:
@@ -1101,4 +1122,5 @@ ERRANDS = {
     "accept": REWRITE,
     "archive": ARCHIVE,
     "reload": RELOAD,
+    "replay": REPLAY,
 }

@@ -50,7 +50,7 @@ class Event(NamedTuple):
     """A record of the model, without its writer, time and id: the sequence number names it. `previous`: 0 for none.
 
     `version`: the content's version, for a directory that was rewritten and accepted; 0 for other records. `together`: the
-    number of items that were claimed together; 0 for other records.
+    number of items that were claimed together; 0 for other records. `replayed`: bad lines of the item went to another.
     """
 
     state: State
@@ -67,6 +67,7 @@ class Event(NamedTuple):
     life: int = 0
     together: int = 0
     reloads: bool = False
+    replayed: bool = False
 
 
 Log = tuple[Event, ...]
@@ -247,6 +248,7 @@ class Scope:
             "kind": event.kind,
             "reopens": list(event.reopens),
             "reloads": event.reloads,
+            **({"replayed": {"item": "new", "lines": 1, "file": "lines"}} if event.replayed else {}),
             "bytes": 1,
             **({"batch": event.together} if event.together else {}),
         }
@@ -424,6 +426,7 @@ def _event(stored: dict[str, Any], sequences: dict[str, int]) -> Event:
         data["version"] if stored["payload"] and stored["payload"]["schema"] == ACCEPTED else 0,
         together=data.get("batch", 0),
         reloads=bool(data.get("reloads")),
+        replayed=bool(data.get("replayed")),
     )
 
 

@@ -41,7 +41,7 @@ SMALL = (
     "together-restore",
     "together-rewind",
 )
-LARGER = ("full-feeds", "answers", "restore-epoch")
+LARGER = ("full-feeds", "answers", "restore-epoch", "replay")
 """Scopes of tens of thousands of states, which `make test-long` explores too."""
 RESTING = ("two", "three-append", "together-three", "full-two", "full-late", "full-skip", "restore-skip", "rewind-append")
 STATES = cases(150_000, 400_000)
