@@ -374,7 +374,7 @@ class EngineContract(ViewContract):
         shop.apply(load(written(tmp_path, "b", [(Table("t", (*dotted.columns, Column("c_d", "string"))), [{"a.b": "z"}])])))
         assert set(rows_of(engine, "t", '"a", "a.b"')) == {("x", "y"), (None, "z")}
         with pytest.raises(IncompatibleChange, match=r"has the column a\.b, and c names it a_b: shred\.names was changed"):
-            shop.apply(load(written(tmp_path, "c", [(joined, [{"a": "x", "a_b": "y"}])])))
+            shop.apply(load(written(tmp_path, "c", [(joined, [{"a": "x", "a_b": "y"}])]), joins_names=True))
         assert list(engine.columns(SCHEMA)["t"]) == ["a", "a.b", "c_d"]
 
     @pytest.mark.parametrize(
