@@ -62,12 +62,13 @@ def unpacked(listing: Listing, is_shared: bool) -> Generator[Listing]:
         yield listing
     elif is_shared:
         mark = uuid.uuid4().hex  # several targets may load an item at the same time
-        places = {found: f"{found.pack.removesuffix(SUFFIX)}-{mark}/{member_of(found)}" for found in _packed(listing)}
+        folders = {pack.uri: f"{pack.uri.removesuffix(SUFFIX)}-{mark}" for pack in listing.packs}
         try:
-            yield _written(listing, places)
+            yield _written(listing, {found: f"{folders[found.pack]}/{member_of(found)}" for found in _packed(listing)})
         finally:
-            with ThreadPoolExecutor(_AT_ONCE) as pool:
-                list(pool.map(_delete, places.values()))
+            for folder in folders.values():
+                with suppress(OSError):  # it stays with its attempt then
+                    storage.delete_folder(folder)
     else:
         with spool.folder("pack") as folder:
             yield _written(listing, {found: storage.as_uri(folder / member_of(found)) for found in _packed(listing)})
@@ -102,9 +103,3 @@ def _written(listing: Listing, places: Mapping[ShreddedObject, str]) -> Listing:
     objects = tuple(replace(one, uri=places[one], pack="") if one in places else one for one in listing.objects)
     left = {one.pack for one in objects if one.pack}
     return replace(listing, objects=objects, packs=tuple(one for one in listing.packs if one.uri in left))
-
-
-def _delete(uri: str) -> None:
-    with suppress(OSError):  # the file stays with its attempt then
-        system, path = storage.filesystem(uri)
-        system.delete_file(path)
