@@ -7,11 +7,12 @@ wrote. A directory that fails does not affect the others. The source's shredder 
 from __future__ import annotations
 
 import gzip
+import itertools
 import math
 import os
 import traceback
 import zlib
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Executor, ThreadPoolExecutor
 from dataclasses import asdict, dataclass, field, replace
@@ -51,6 +52,9 @@ CHUNK = 4 << 20
 
 SEVERAL_DATES = "several-dates"
 """The folder of a table's files that hold several dates each. A file of one date is in `date=YYYY-MM-DD`."""
+
+_TOGETHER = 2 << 20
+"""Most bytes of small directories that one task of Spark does: a task costs as much processor time as a run of a few events."""
 
 _WRITERS = 8  # concurrent writes of one task, because each write to an object store takes round trips
 
@@ -463,7 +467,7 @@ def shred_batch(
     example with a crashed worker, all directories fail. An empty job then shows whether Spark works (DIED) or not (LOST).
     """
     try:
-        results = _run(spark, tasks, work)
+        results = _run(spark, tasks, work, _groups(directories, tasks))
     except Exception as error:
         return failures_of(error, spark, directories, work)
     failpoints.reach("shred.job_done")
@@ -499,27 +503,49 @@ def works(spark: SparkSession) -> bool:
     return _works(spark, lambda _task: Written())
 
 
-def _run(spark: SparkSession, tasks: Sequence[Task[Part]], work: Callable[[Task[Part]], Written]) -> dict[int, list[bytes]]:
+def _groups(directories: Sequence[Directory], tasks: Sequence[Task]) -> list[list[int]]:
+    """Returns the numbers of the tasks that one task of Spark does: those of small directories that follow each other."""
+    parts = Counter(task.directory for task in tasks)
+    groups: list[list[int]] = []
+    room = 0
+    for number, task in enumerate(tasks):
+        size = sum(size for _, size in directories[task.directory].files)
+        if parts[task.directory] == 1 and size <= room:
+            groups[-1].append(number)
+            room -= size
+        else:
+            groups.append([number])
+            room = _TOGETHER - size if parts[task.directory] == 1 else 0
+    return groups
+
+
+def _run(
+    spark: SparkSession,
+    tasks: Sequence[Task[Part]],
+    work: Callable[[Task[Part]], Written],
+    groups: Sequence[Sequence[int]] | None = None,
+) -> dict[int, list[bytes]]:
     """The results of all tasks by directory, from one Spark job; empty without tasks.
 
-    Each is compressed JSON, a tenth of its size: the driver has those of all tasks at once.
+    Each is compressed JSON, a tenth of its size: the driver has those of all tasks at once. `groups`: the numbers of the tasks
+    that one task of Spark does; by default each its own.
     """
     results: dict[int, list[bytes]] = defaultdict(list)
     if not tasks:
         return results
 
-    withheld = storage.umask()
+    withheld, together = storage.umask(), groups or [[number] for number in range(len(tasks))]
 
     def distributed(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         import pyarrow
 
         storage.withhold(withheld)  # a worker on another machine may have another umask
         for ids in batches:
-            for number in ids.column(0).to_pylist():
+            for number in itertools.chain.from_iterable(together[group] for group in ids.column(0).to_pylist()):
                 result = zlib.compress(orjson.dumps(_result(tasks[number], work)), 1)
                 yield pyarrow.RecordBatch.from_arrays([pyarrow.array([number]), pyarrow.array([result])], ["task", "result"])
 
-    numbers = spark.range(0, len(tasks), 1, len(tasks))
+    numbers = spark.range(0, len(together), 1, len(together))
     for row in sorted(numbers.mapInArrow(distributed, "task bigint, result binary").collect()):
         results[tasks[row[0]].directory].append(bytes(row[1]))
     return results

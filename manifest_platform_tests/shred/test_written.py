@@ -8,7 +8,8 @@ import pyarrow as pa
 import pytest
 
 from manifest_platform.listing import Column, Table
-from manifest_platform.shred.batch import SchemaError, Task, Writer, Written
+from manifest_platform.shred import batch
+from manifest_platform.shred.batch import Directory, SchemaError, Task, Writer, Written
 from manifest_platform.shred.rows import BAD
 
 
@@ -34,6 +35,15 @@ def test_definitions_that_no_type_holds_both_of_are_refused(before: str, after: 
     written.define(Table("t", (Column("a", before),)))
     with pytest.raises(SchemaError, match=r"column a was .* and became .* while shredding"):
         written.define(Table("t", (Column("a", after),)))
+
+
+def test_small_directories_share_a_task_of_spark() -> None:
+    """Not those of several tasks, and none with a large one."""
+    sizes = [[1 << 19], [1 << 19, 1 << 19], [1 << 20], [0], [1 << 21], [0], [1 << 22], [1], [1 << 20], [2]]
+    directories = [Directory("", tuple(("", size) for size in each), "", "") for each in sizes]
+    owners = [0, 1, 2, 3, 4, 5, 6, 6, 7, 8, 9]
+    tasks = [Task(owner, 0, "", (), None) for owner in owners]
+    assert batch._groups(directories, tasks) == [[0, 1], [2, 3], [4, 5], [6], [7], [8, 9, 10]]
 
 
 def test_rows_are_counted_by_the_types_that_are_told_else_by_what_the_table_holds(tmp_path: Path) -> None:
