@@ -1035,7 +1035,7 @@ class Program:
         later = (j for j in range(i + 1, len(scope.keys)) if scope.feed_of[j] == scope.feed_of[i])
         return next((j for j in later if not scope.length(rows, j)), None)
 
-    def _replayed(self, clerk: Clerk, item: Item, steps: tuple[Step, ...], states: dict[str, StepState]) -> Sequence[Write]:
+    def _replayed(self, clerk: Clerk, item: Item, steps: Sequence[Step], states: dict[str, StepState]) -> Sequence[Write]:
         """The writes of a replay of lines that are bad in the output of the item as it was when they were chosen."""
         scope = self.scope
         chosen = scope.item(clerk.item, clerk.decided[0])
