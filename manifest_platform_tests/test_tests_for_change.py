@@ -64,6 +64,21 @@ def test_what_lies_nearest_to_the_change_comes_first(script: ModuleType) -> None
     assert script.nearest_first(reversed(tests), None) == tests
 
 
+@pytest.mark.parametrize(
+    ("changed", "first"),
+    [
+        ("manifest_platform/cli/demo.py", "demo/test_run.py"),
+        ("manifest_platform/pipeline/drain.py", "demo/test_run.py"),
+        ("manifest_platform_veeva.yaml", "demo/test_run.py"),
+        ("manifest_platform_tests/pipeline/shop.py", "pipeline/test_drain.py"),
+        ("README.md", "cli/test_walk.py"),
+    ],
+)
+def test_the_demo_runs_first_after_any_change_of_the_product(script: ModuleType, changed: str, first: str) -> None:
+    tests = [f"manifest_platform_tests/{name}" for name in ("cli/test_walk.py", "demo/test_run.py", "pipeline/test_drain.py")]
+    assert script.nearest_first(tests, [changed])[0] == f"manifest_platform_tests/{first}"
+
+
 def test_environments_of_other_versions_come_last(script: ModuleType) -> None:
     tests = [f"manifest_platform_tests/{name}" for name in ("installed/test_combinations.py", "test_z.py")]
     assert script.nearest_first(tests, [tests[0]]) == tests[::-1]

@@ -28,6 +28,8 @@ ROOT = Path(__file__).parents[1]
 PRODUCT, TESTS = "manifest_platform", "manifest_platform_tests"
 FAR_ENOUGH = "HEAD~50"
 """Further back than any change that is checked at once."""
+DEMONSTRATED = ("Makefile", "manifest_platform.yaml", "manifest_platform_veeva.yaml", "spark_conf/")
+"""Files outside the package that the demo runs with."""
 LONG = "long or thorough or hypothesis"
 """The tests that `make test` leaves out, or runs with a part of their cases; effort.py tells what the marks mean."""
 PYTEST = [sys.executable, "-m", "pytest"]
@@ -47,10 +49,15 @@ def git(*arguments: str, root: Path = ROOT) -> str | None:
 
 def changed_files(root: Path = ROOT) -> list[str] | None:
     """The files that the change touches, those not committed yet included; None where that cannot be told."""
-    base = os.environ.get("CI_BASE") or _parting(root) or FAR_ENOUGH
+    base = change_base(root)
     differing = git("diff", "--name-only", base, root=root)
     new = git("ls-files", "--others", "--exclude-standard", root=root)
     return None if differing is None or new is None else sorted({*differing.splitlines(), *new.splitlines()})
+
+
+def change_base(root: Path = ROOT) -> str:
+    """The commit that the change is the difference from."""
+    return os.environ.get("CI_BASE") or _parting(root) or FAR_ENOUGH
 
 
 def _parting(root: Path) -> str | None:
@@ -68,14 +75,17 @@ def stores(changed: Iterable[str] | None) -> str:
 def nearest_first(tests: Iterable[str], changed: Iterable[str] | None) -> list[str]:
     """Test files in the order in which their folders lie near to a changed file: tests mirror the package.
 
-    Environments of other versions come last: each takes longer than a bounded run has.
+    The demo runs all parts, so a change of any part lies nearest to it. Environments of other versions come last: each takes
+    longer than a bounded run has.
     """
-    touched = [_place(file) for file in changed or ()]
+    files = list(changed or ())
+    touched = [_place(file) for file in files]
+    product = any(file.startswith((f"{PRODUCT}/", *DEMONSTRATED)) for file in files)
 
-    def distance(test: str) -> tuple[bool, int, str]:
+    def distance(test: str) -> tuple[bool, bool, int, str]:
         place = _place(test)
         near = max((_shared(place, other) for other in touched), default=0)
-        return place[:1] == ("installed",), -near, test
+        return place[:1] == ("installed",), not (product and place[:1] == ("demo",)), -near, test
 
     return sorted(tests, key=distance)
 
@@ -153,7 +163,11 @@ def run_long(minutes: float | None, workers: int, chosen: Sequence[str]) -> int:
     """Runs the long tests of the chosen files, or of all; the exit code."""
     files = Files(time.monotonic() + 60 * minutes if minutes else None)
     os.environ["MANIFEST_PLATFORM_PROOFS"] = "whole"
-    ordered = nearest_first(chosen or long_test_files(), changed_files())
+    changed = changed_files()
+    # With the same base, a run by hand takes the files in the same order as CI does.
+    known = "everything counts as changed" if changed is None else f"{len(changed)} files changed"
+    print(f"Since CI_BASE={change_base()}: {known}", flush=True)  # noqa: T201
+    ordered = nearest_first(chosen or long_test_files(), changed)
     with ThreadPoolExecutor(workers) as pool:
         list(pool.map(lambda file: files.run(file, [*PYTEST, "-m", LONG, file]), ordered))
     for title, some in (("failed", files.failed), ("not run to their end, for the time was up", files.unfinished)):
