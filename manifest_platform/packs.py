@@ -2,21 +2,19 @@
 
 A pack is a ZIP file without compression. Each member is a whole Parquet file under the name that it would have beside the pack.
 A pack belongs to one task of one attempt, so it is written, named by the listing and removed together with its objects. Readers
-of whole files get the members as files: `unpacked` for the duration of a block, `spread` for as long as the attempt exists.
+of whole files get the members as files: `unpacked` in a folder of the reader, `spread` for as long as the attempt exists.
 """
 
 from __future__ import annotations
 
 import io
-import uuid
 import zipfile
 from collections import defaultdict
-from collections.abc import Generator, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager, suppress
 from dataclasses import replace
 
-from manifest_platform import spool, storage
+from manifest_platform import storage
 from manifest_platform.listing import Listing, ShreddedObject
 
 SUFFIX = ".pack.zip"
@@ -51,27 +49,12 @@ def read(uri: str, names: Iterable[str]) -> dict[str, bytes]:
         raise PackDamaged(f"the pack {uri} is damaged ({error})") from error
 
 
-@contextmanager
-def unpacked(listing: Listing, is_shared: bool) -> Generator[Listing]:
-    """Yields the listing with a file for each object, the listing itself if it has no pack. Deletes these files afterward.
+def unpacked(listing: Listing, folder: str) -> Listing:
+    """Writes packed objects as files below a folder that the caller removes. Returns the listing with these files.
 
-    `is_shared`: True to write them beside the pack, for a reader that is not this process; otherwise they are in the spool.
     Raises PackDamaged, FileNotFoundError, OSError.
     """
-    if not listing.packs:
-        yield listing
-    elif is_shared:
-        mark = uuid.uuid4().hex  # several targets may load an item at the same time
-        folders = {pack.uri: f"{pack.uri.removesuffix(SUFFIX)}-{mark}" for pack in listing.packs}
-        try:
-            yield _written(listing, {found: f"{folders[found.pack]}/{member_of(found)}" for found in _packed(listing)})
-        finally:
-            for folder in folders.values():
-                with suppress(OSError):  # it stays with its attempt then
-                    storage.delete_folder(folder)
-    else:
-        with spool.folder("pack") as folder:
-            yield _written(listing, {found: storage.as_uri(folder / member_of(found)) for found in _packed(listing)})
+    return _written(listing, {found: f"{folder}/{member_of(found)}" for found in _packed(listing)})
 
 
 def spread(listing: Listing, table: str | None = None) -> Listing:

@@ -23,12 +23,17 @@ class Scratch:
     _mark: str = field(default_factory=lambda: uuid.uuid4().hex)
     _made: set[str] = field(default_factory=set)
 
-    def uri(self, of: str, suffix: str) -> str:
-        """Returns the URI of a file that is made of a file of the listing."""
-        head, is_below, tail = of.rpartition(f"/{self.listing.attempt}/")
+    def folder(self, of: str) -> str:
+        """Returns the URI of the folder for what is made of a file of the listing."""
+        head, is_below, _ = of.rpartition(f"/{self.listing.attempt}/")
         folder = f"{head}/{self.listing.attempt}-{self._mark}" if self.listing.attempt and is_below else f"{of}-{self._mark}"
         self._made.add(folder)
-        uri = f"{folder}/{tail if is_below else 'file'}{suffix}"
+        return folder
+
+    def uri(self, of: str, suffix: str) -> str:
+        """Returns the URI of a file that is made of a file of the listing."""
+        _, is_below, tail = of.rpartition(f"/{self.listing.attempt}/")
+        uri = f"{self.folder(of)}/{tail if is_below else 'file'}{suffix}"
         if storage.is_local(uri):
             storage.local_path(uri).parent.mkdir(parents=True, exist_ok=True)
         return uri

@@ -6,6 +6,7 @@ import zipfile
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import orjson
 import pyarrow as pa
@@ -16,6 +17,7 @@ from manifest_platform.listing import BAD_TABLE, Column, Listing, Table
 from manifest_platform.pipeline.shredding import check_objects
 from manifest_platform.shred.batch import Dated, Task, Writer
 from manifest_platform.shred.rows import BAD
+from manifest_platform.warehouse.readable import readable
 from manifest_platform_tests.servers.s3 import S3Server, requests_of
 
 TABLES = ("clicks", "events", "visits")
@@ -80,10 +82,11 @@ def test_what_is_too_large_and_bad_rows_are_files_by_themselves(tmp_path: Path) 
 
 
 @pytest.mark.parametrize("is_shared", [True, False])
-def test_files_of_a_pack_are_there_for_a_time(tmp_path: Path, is_shared: bool) -> None:
+def test_files_of_a_pack_are_there_for_a_load(tmp_path: Path, is_shared: bool) -> None:
     together, before = written(tmp_path, ROOM), files(tmp_path)
-    with packs.unpacked(together, is_shared) as first, packs.unpacked(together, is_shared) as second:
-        assert all(one.uri.startswith(storage.as_uri(tmp_path)) == is_shared for one in first.objects)
+    engine = SimpleNamespace(reads_storage=is_shared)
+    with readable(together, engine) as first, readable(together, engine) as second:  # ty: ignore
+        assert all(one.uri.startswith(f"{storage.as_uri(tmp_path)}/attempt-") == is_shared for one in first.objects)
         check_objects(first, content=True)
         uris = {one.uri for one in first.objects}
         assert uris.isdisjoint(one.uri for one in second.objects)
@@ -104,5 +107,4 @@ def test_a_small_task_writes_with_one_request(s3_bucket: str, s3_server: S3Serve
     with requests_of(s3_server, monkeypatch) as requests:
         together = written(s3_bucket, ROOM)
     assert [request.split("/")[-1] for request in requests] == ["00000-000.pack.zip"]
-    with packs.unpacked(together, is_shared=True) as there:
-        check_objects(there, content=True)
+    check_objects(packs.unpacked(together, f"{s3_bucket}/unpacked"), content=True)
