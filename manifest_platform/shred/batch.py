@@ -542,8 +542,8 @@ def _run(
         storage.withhold(withheld)  # a worker on another machine may have another umask
         for ids in batches:
             for number in itertools.chain.from_iterable(together[group] for group in ids.column(0).to_pylist()):
-                result = zlib.compress(orjson.dumps(_result(tasks[number], work)), 1)
-                yield pyarrow.RecordBatch.from_arrays([pyarrow.array([number]), pyarrow.array([result])], ["task", "result"])
+                result = pyarrow.array([_result(tasks[number], work)])
+                yield pyarrow.RecordBatch.from_arrays([pyarrow.array([number]), result], ["task", "result"])
 
     numbers = spark.range(0, len(together), 1, len(together))
     for row in sorted(numbers.mapInArrow(distributed, "task bigint, result binary").collect()):
@@ -551,7 +551,12 @@ def _run(
     return results
 
 
-def _result(task: Task[Part], work: Callable[[Task[Part]], Written]) -> dict[str, Any]:
+def _result(task: Task[Part], work: Callable[[Task[Part]], Written]) -> bytes:
+    """Runs a task and returns its result or its failure as compressed JSON."""
+    return zlib.compress(orjson.dumps(_done(task, work)), 1)
+
+
+def _done(task: Task[Part], work: Callable[[Task[Part]], Written]) -> dict[str, Any]:
     """Runs a task and returns its result or its failure as JSON-compatible data."""
     try:
         return {"written": asdict(work(task))}
