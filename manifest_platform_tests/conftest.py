@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -74,6 +75,18 @@ def spark() -> Iterator[SparkSession]:
 def secrets_of_other_modules_are_forgotten() -> None:
     """Clears the masked secrets: a secret `x` of one module masked each `x` in the messages of the next."""
     masking.forget()
+
+
+@pytest.fixture(scope="session", autouse=True)
+def models_of_aws_are_read_once() -> Iterator[None]:
+    """Keeps botocore's model files in memory: each test's clients read Glue's again, which took more CPU than most tests."""
+    from botocore.loaders import JSONFileLoader
+
+    loader = JSONFileLoader()
+    read = cache(loader.load_file)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(JSONFileLoader, "load_file", lambda _, path: read(path))
+        yield
 
 
 @pytest.fixture(scope="session", autouse=True)
