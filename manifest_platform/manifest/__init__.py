@@ -12,6 +12,7 @@ Does not belong here: what a step does with an item (`pipeline`), commands that 
 warehouse's ledger and fence (`warehouse`). Nothing here imports Dagster, Spark or pandas.
 """
 
+from manifest_platform.manifest.choosing import Survey
 from manifest_platform.manifest.claims import Claim, Failure
 from manifest_platform.manifest.dataset import (
     Abandoned,
@@ -29,7 +30,8 @@ from manifest_platform.manifest.dataset import (
 from manifest_platform.manifest.errors import ClaimLost, LeaseBusy, LeaseLost, Refused, UnknownItem
 from manifest_platform.manifest.item import InvalidKey, Item, ItemKey, Landed
 from manifest_platform.manifest.lease import Lease
-from manifest_platform.manifest.manifest import Commit, Discovered, Manifest, Memory, Survey, Witness
+from manifest_platform.manifest.manifest import Manifest
+from manifest_platform.manifest.reading import Commit, Memory, Witness
 from manifest_platform.manifest.records import (
     ACCEPTED,
     EVERYONE,
@@ -42,6 +44,7 @@ from manifest_platform.manifest.records import (
     Record,
     State,
 )
+from manifest_platform.manifest.registration import Discovered
 from manifest_platform.manifest.store import ConditionFailed, OutcomeUnknown, Store, StoreError, StoreUnavailable
 
 __all__ = [

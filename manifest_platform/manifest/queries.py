@@ -15,12 +15,14 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
 
+from manifest_platform.manifest.choosing import FIRST_PAGE
 from manifest_platform.manifest.dataset import PASSED, FeedState, Standing, Step, judge
 from manifest_platform.manifest.errors import Refused
 from manifest_platform.manifest.item import Item, ItemKey
-from manifest_platform.manifest.manifest import FIRST_PAGE, PAGE, Manifest
+from manifest_platform.manifest.manifest import Manifest
 from manifest_platform.manifest.payloads import PROCESSED_TYPES, InvalidPayload, family
 from manifest_platform.manifest.records import Application, Record, State
+from manifest_platform.manifest.store import PAGE
 
 _URI = re.compile(r"[a-z][a-z0-9+.-]*://[^/].*|file:///.+")
 

@@ -15,7 +15,7 @@ from typing import Any
 from manifest_platform.manifest import Application, Blocked, Idle, LeaseState, Ready, Record, Standing, State, Step, Verdict
 from manifest_platform.manifest.beside import Need
 from manifest_platform.manifest.dataset import position_name
-from manifest_platform.manifest.manifest import Kept
+from manifest_platform.manifest.reading import Kept
 from manifest_platform.operations.bad_rows import GLANCE, BadRows, bad_rows
 from manifest_platform.operations.told import Told, told
 from manifest_platform.pipeline import LOAD, SHRED, Pipeline

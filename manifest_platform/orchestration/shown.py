@@ -16,7 +16,7 @@ from itertools import islice
 import dagster as dg
 
 from manifest_platform.manifest import Application, Item, ItemKey, Record, Refused
-from manifest_platform.manifest.manifest import Kept
+from manifest_platform.manifest.reading import Kept
 from manifest_platform.orchestration import metadata
 from manifest_platform.orchestration.keys import Names
 from manifest_platform.pipeline import SHRED, Loaded, Pipeline

@@ -24,8 +24,8 @@ from manifest_platform.manifest import (
     Standing,
     Verdict,
 )
+from manifest_platform.manifest.choosing import FIRST_PAGE
 from manifest_platform.manifest.dataset import Mode, judge
-from manifest_platform.manifest.manifest import FIRST_PAGE
 from manifest_platform.pipeline.chain import broken
 from manifest_platform.pipeline.chosen import PassedOver, Waiting, shred_chosen
 from manifest_platform.pipeline.events import Event, ItemFailed, Loaded

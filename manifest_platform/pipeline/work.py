@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 from datetime import datetime
 
 from manifest_platform.manifest import Application, Blocked, Item, Ready, Standing, State, StepState, Verdict
-from manifest_platform.manifest.manifest import Kept
+from manifest_platform.manifest.reading import Kept
 from manifest_platform.pipeline.blackout import blackout_reason
 from manifest_platform.pipeline.chain import broken
 from manifest_platform.pipeline.pipeline import Pipeline

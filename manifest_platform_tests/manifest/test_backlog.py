@@ -8,7 +8,7 @@ from typing import cast
 import pytest
 
 from manifest_platform.manifest import Blocked, Failure, FailureKind, Manifest, Ready, Standing, Store
-from manifest_platform.manifest.manifest import ATTENDED, SURVEYED
+from manifest_platform.manifest.choosing import ATTENDED, SURVEYED
 from manifest_platform_tests.manifest.given import FEED, LOAD, SHRED, claim_next, discover, key, land, lease, manifest
 from manifest_platform_tests.manifest.many import Then, grow
 

@@ -366,7 +366,7 @@ def test_a_store_with_a_largest_row_holds_notes_of_any_number_of_directories(sto
 
 def test_the_memory_of_a_process_that_runs_for_years_is_bounded(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     """A sensor's process asks for the directories of its look-back, which moves forward as long as the process runs."""
-    monkeypatch.setattr("manifest_platform.manifest.manifest.KNOWN", 20)
+    monkeypatch.setattr("manifest_platform.manifest.registration.KNOWN", 20)
     of = manifest(store)
     for start in range(1, 60, 3):
         window = [key(number) for number in range(max(1, start - 8), start + 3)]
@@ -383,7 +383,7 @@ def test_the_memory_of_a_process_that_runs_for_years_is_bounded(store: Store, mo
 
 
 def test_a_look_at_more_than_is_remembered_costs_nothing_the_second_time(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("manifest_platform.manifest.manifest.KNOWN", 10)
+    monkeypatch.setattr("manifest_platform.manifest.registration.KNOWN", 10)
     of = manifest(store)
     land(of, *range(1, 31))
     window = [key(number) for number in range(1, 31)]

@@ -26,7 +26,7 @@ from manifest_platform.manifest import (
     Store,
     StoreUnavailable,
 )
-from manifest_platform.manifest.manifest import DISCOVERY
+from manifest_platform.manifest.reading import DISCOVERY
 from manifest_platform.manifest.records import Stamp
 from manifest_platform.manifest.store import Put
 from manifest_platform.manifest.transitions import sweep

@@ -8,9 +8,9 @@ from uuid import uuid4
 import pytest
 
 from manifest_platform.manifest import Application, Failure, FailureKind, Item, ItemKey, Manifest, Refused, State, Step, Store
+from manifest_platform.manifest.choosing import FIRST_PAGE
 from manifest_platform.manifest.dataset import StepState
 from manifest_platform.manifest.keys import pending_key
-from manifest_platform.manifest.manifest import FIRST_PAGE
 from manifest_platform.manifest.queries import failed_by, locked_by, prepared, processed_by, unprocessed
 from manifest_platform.manifest.store import ABSENT, Put, Write
 from manifest_platform.manifest.transitions import put_record, put_state

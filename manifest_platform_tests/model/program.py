@@ -28,7 +28,7 @@ from manifest_platform.manifest.dataset import (
 )
 from manifest_platform.manifest.errors import ClaimLost
 from manifest_platform.manifest.item import ArchivedRecords
-from manifest_platform.manifest.manifest import DISCOVERY, OPERATOR
+from manifest_platform.manifest.reading import DISCOVERY, OPERATOR
 from manifest_platform.manifest.records import EVERYONE, OUTPUT, Application, FailureKind
 from manifest_platform.manifest.store import ConditionFailed, Write
 from manifest_platform.operations import accept, archive, reconcile, reshred

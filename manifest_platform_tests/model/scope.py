@@ -15,9 +15,8 @@ from typing import Any, Generic, NamedTuple, TypeVar
 from manifest_platform.manifest import Application, Item, ItemKey, Lease, Manifest, Payload, Record, State, Step, StepState
 from manifest_platform.manifest.dataset import FeedState
 from manifest_platform.manifest.keys import pending_key, records_prefix, state_key
-from manifest_platform.manifest.manifest import PAGE
 from manifest_platform.manifest.records import ACCEPTED, LANDED, REASON, Stamp
-from manifest_platform.manifest.store import ABSENT, Check, Delete, Put, Write
+from manifest_platform.manifest.store import ABSENT, PAGE, Check, Delete, Put, Write
 from manifest_platform_tests.model.configurations import LOAD, Configuration
 
 RESTORED = "'"

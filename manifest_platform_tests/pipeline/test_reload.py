@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from manifest_platform.manifest import Refused
-from manifest_platform.manifest.manifest import OPERATOR
+from manifest_platform.manifest.reading import OPERATOR
 from manifest_platform.operations.decide import skip
 from manifest_platform.operations.doctor import Doctor
 from manifest_platform.operations.reload import reload, reload_all, replacing

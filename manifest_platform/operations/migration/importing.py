@@ -38,7 +38,7 @@ from manifest_platform.manifest.dataset import PASSED, LeaseState, Mode, judge
 from manifest_platform.manifest.item import ArchivedRecords
 from manifest_platform.manifest.keys import records_prefix
 from manifest_platform.manifest.lease import write_lease
-from manifest_platform.manifest.manifest import DISCOVERY
+from manifest_platform.manifest.reading import DISCOVERY
 from manifest_platform.manifest.records import REASON, Stamp
 from manifest_platform.manifest.store import ABSENT, MAX_WRITES, TRIES, Changed, Delete, Put, Write, optimistically, stored_rows
 from manifest_platform.manifest.takeover import renewal
