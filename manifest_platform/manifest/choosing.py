@@ -36,21 +36,10 @@ from manifest_platform.manifest.dataset import (
 )
 from manifest_platform.manifest.errors import Refused
 from manifest_platform.manifest.item import Item, ItemKey
-from manifest_platform.manifest.keys import (
-    attention_prefix,
-    lease_key,
-    pending_prefix,
-    records_prefix,
-    state_key,
-)
+from manifest_platform.manifest.keys import attention_prefix, lease_key, pending_prefix, records_prefix, state_key
 from manifest_platform.manifest.reading import DISCOVERY, Kept, Memory, Reading
 from manifest_platform.manifest.rows import position_of
-from manifest_platform.manifest.store import (
-    PAGE,
-    TRIES,
-    Row,
-    optimistically,
-)
+from manifest_platform.manifest.store import PAGE, TRIES, Row, optimistically
 
 FIRST_PAGE = 40
 """The rows of the first page.

@@ -15,26 +15,13 @@ from manifest_platform.manifest import transitions
 from manifest_platform.manifest.choosing import FIRST_PAGE
 from manifest_platform.manifest.errors import Refused
 from manifest_platform.manifest.item import Item, ItemKey, Landed, Move
-from manifest_platform.manifest.keys import (
-    SKIP_RULES,
-)
+from manifest_platform.manifest.keys import SKIP_RULES
 from manifest_platform.manifest.lease import Lease
 from manifest_platform.manifest.reading import DISCOVERY, OPERATOR
-from manifest_platform.manifest.records import (
-    EVERYONE,
-    Application,
-    Record,
-)
+from manifest_platform.manifest.records import EVERYONE, Application, Record
 from manifest_platform.manifest.registration import Discovered, lateness
 from manifest_platform.manifest.rows import record_of
-from manifest_platform.manifest.store import (
-    TRIES,
-    Check,
-    ConditionFailed,
-    Put,
-    Write,
-    optimistically,
-)
+from manifest_platform.manifest.store import TRIES, Check, ConditionFailed, Put, Write, optimistically
 from manifest_platform.manifest.working import Working
 from manifest_platform.remedies import Action, Remedy
 

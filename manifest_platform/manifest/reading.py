@@ -14,11 +14,7 @@ from uuid import uuid4
 
 from manifest_platform import __version__
 from manifest_platform.manifest import transitions
-from manifest_platform.manifest.dataset import (
-    LeaseState,
-    Step,
-    StepState,
-)
+from manifest_platform.manifest.dataset import LeaseState, Step, StepState
 from manifest_platform.manifest.errors import Refused, UnknownItem
 from manifest_platform.manifest.item import ArchivedRecords, Item, ItemKey, Landed, check_key_text
 from manifest_platform.manifest.keys import (
@@ -33,12 +29,7 @@ from manifest_platform.manifest.keys import (
     state_key,
 )
 from manifest_platform.manifest.lease import Lease
-from manifest_platform.manifest.records import (
-    Application,
-    Record,
-    Stamp,
-    State,
-)
+from manifest_platform.manifest.records import Application, Record, Stamp, State
 from manifest_platform.manifest.rows import position_of, record_of, state_of
 from manifest_platform.manifest.skip_rules import SkipRules
 from manifest_platform.manifest.store import (

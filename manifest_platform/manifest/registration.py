@@ -16,10 +16,7 @@ from uuid import uuid4
 
 from manifest_platform.manifest import skip_rules, transitions
 from manifest_platform.manifest.choosing import Choosing
-from manifest_platform.manifest.dataset import (
-    Step,
-    StepState,
-)
+from manifest_platform.manifest.dataset import Step, StepState
 from manifest_platform.manifest.errors import Refused
 from manifest_platform.manifest.item import ItemKey, Landed
 from manifest_platform.manifest.keys import (
@@ -35,12 +32,7 @@ from manifest_platform.manifest.keys import (
     records_prefix,
 )
 from manifest_platform.manifest.reading import DISCOVERY, FullListing
-from manifest_platform.manifest.records import (
-    EVERYONE,
-    Application,
-    format_time,
-    parse_time,
-)
+from manifest_platform.manifest.records import EVERYONE, Application, format_time, parse_time
 from manifest_platform.manifest.rows import landed_checksum, move_of, position_of
 from manifest_platform.manifest.skip_rules import RuleChange, SkipRule, SkipRules
 from manifest_platform.manifest.store import (

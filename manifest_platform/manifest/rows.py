@@ -4,18 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from manifest_platform.manifest.dataset import (
-    StepState,
-)
-from manifest_platform.manifest.records import (
-    LANDED,
-    Record,
-)
-from manifest_platform.manifest.store import (
-    Put,
-    Row,
-    Write,
-)
+from manifest_platform.manifest.dataset import StepState
+from manifest_platform.manifest.records import LANDED, Record
+from manifest_platform.manifest.store import Put, Row, Write
 
 
 def state_of(row: Row | None) -> StepState:

@@ -26,33 +26,14 @@ from manifest_platform.manifest.dataset import (
 )
 from manifest_platform.manifest.errors import Refused
 from manifest_platform.manifest.item import Item, ItemKey
-from manifest_platform.manifest.keys import (
-    COMMITS,
-    LEASES,
-    commit_number,
-    lease_of,
-)
+from manifest_platform.manifest.keys import COMMITS, LEASES, commit_number, lease_of
 from manifest_platform.manifest.lease import Lease, write_lease
 from manifest_platform.manifest.outputs import Made, Outputs, epoch_of, following, made_of
 from manifest_platform.manifest.reading import OPERATOR
-from manifest_platform.manifest.records import (
-    Application,
-    FailureKind,
-    Payload,
-    Record,
-    Stamp,
-    State,
-)
+from manifest_platform.manifest.records import Application, FailureKind, Payload, Record, Stamp, State
 from manifest_platform.manifest.registration import Registering
 from manifest_platform.manifest.rows import record_of
-from manifest_platform.manifest.store import (
-    PAGE,
-    TRIES,
-    ConditionFailed,
-    Put,
-    Write,
-    optimistically,
-)
+from manifest_platform.manifest.store import PAGE, TRIES, ConditionFailed, Put, Write, optimistically
 from manifest_platform.remedies import Action, Remedy
 
 
@@ -276,9 +257,7 @@ class Working(Registering):
         """Completes an item that a dead worker had committed, in the ledger's epoch, under this worker's lease."""
         held = self._inherit(lease, abandoned)
         ended = self._end(
-            held,
-            lambda item, state, stamp: self._completion(item, held, state, payload, stamp, epoch, believed),
-            lease,
+            held, lambda item, state, stamp: self._completion(item, held, state, payload, stamp, epoch, believed), lease
         )
         lease.settled = lease.settled or lease.through is None  # others may be left of those that were claimed together
         return ended
@@ -365,10 +344,7 @@ class Working(Registering):
         return writes
 
     def _end(
-        self,
-        held: Claim,
-        writes_of: Callable[[Item, StepState, Stamp], list[Write]],
-        lease: Lease | None = None,
+        self, held: Claim, writes_of: Callable[[Item, StepState, Stamp], list[Write]], lease: Lease | None = None
     ) -> Record:
         """Ends a claim under the item's next sequence number, as long as the claim is open.
 
