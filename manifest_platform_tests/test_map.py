@@ -28,7 +28,7 @@ ALLOWED = {
     "operations/migration/": "the manifests of others, which are moved here",
     "operations/doctor/log.py": "the lease of a move that broke off names the table that is moved",
     "manifest/item.py": "the layout `vault=<id>/FEED/NAME`, which short names of items follow; those in use stay as they are",
-    "cli/remedies.py": "names of commands",
+    "operations/remedy_commands.py": "names of commands",
     "manifest/payloads.py": "names of schemas, which rows that are there keep",
     "spark/jars.py": "the program DynamoDB Local, whose files it fetches",
     "orchestration/aws.py": "the service DynamoDB, whose place a resource of dagster-aws tells",

@@ -5,51 +5,21 @@ The only place of the orchestration that puts remedies into words. Commands name
 
 from collections.abc import Sequence
 
+from manifest_platform.operations.remedy_commands import COMMANDS
 from manifest_platform.orchestration.duties import drain_job_name
 from manifest_platform.orchestration.keys import Names
 from manifest_platform.pipeline import Pipeline
 from manifest_platform.remedies import Action, Remedy
 
-_COMMANDS = {
-    Action.RESOLVE: "resolve {0.item}",
-    Action.RESHRED: "reshred {0.item}",
-    Action.ACCEPT: "accept {0.item} --reason TEXT",
-    Action.KEEP: "accept {0.item} --keep --reason TEXT",
-    Action.SKIP: "skip {0.item} --reason TEXT",
-    Action.UNSKIP: "unskip {0.item}",
-    Action.READ_RECORDS: "history {0.item}",
-    Action.RELOAD_MISSING: "reload {0.item} --missing-rows",
-    Action.EXPLAIN: "explain {0.item}",
-    Action.DISCOVER_ALL: "discover --all",
-    Action.CAPTURE: "capture",
-    Action.CAPTURE_SNAPSHOT: "capture --feed {0.feed}",
-    Action.BEGIN_FULL_LOAD: "full begin latest",
-    Action.LOAD_SNAPSHOT: "full begin {0.item}",
-    Action.ALLOW_EMPTY: "full begin {0.item} --allow-empty",
-    Action.ALLOW_SHRINK: "full begin {0.item} --allow-shrink",
-    Action.CANCEL_FULL_LOAD: "full cancel",
-    Action.DRAIN: "drain",
-    Action.SHOW_STATUS: "status",
-    Action.SHOW_NEXT: "next",
-    Action.EXAMINE: "doctor",
-    Action.REPAIR: "doctor --repair",
-    Action.RECONCILE: "warehouse reconcile",
-    Action.RECONCILE_IN_FULL: "warehouse reconcile --full",
-    Action.ACCEPT_WAREHOUSE: "warehouse accept --reason TEXT",
-    Action.CREATE_STORE: "store create",
-    Action.RETRY_MERGE: "merge retry {0.table} {0.day}",
-}
-"""The commands of remedies that a run or a check can report. Other remedies occur at a terminal only."""
-
 
 def command_of(remedy: Remedy, pipeline: Pipeline) -> str:
     """Returns the command of a remedy; its plain words if it has no command here."""
-    if remedy.action not in _COMMANDS:
+    if remedy.action not in COMMANDS:
         return str(remedy)
     options = f" --dataset {pipeline.name}" if len(pipeline.config.datasets) > 1 else ""
     if target := remedy.target_of(_first(pipeline)):
         options = f" --target {target}{options}"
-    return f"manifest-platform {_COMMANDS[remedy.action].format(remedy.quoted())}{options}"
+    return f"manifest-platform {COMMANDS[remedy.action].format(remedy.quoted())}{options}"
 
 
 def _first(pipeline: Pipeline) -> str:

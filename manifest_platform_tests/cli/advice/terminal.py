@@ -12,7 +12,8 @@ import pytest
 from manifest_platform import config
 from manifest_platform.cli import main
 from manifest_platform.cli.app import Command
-from manifest_platform.cli.remedies import _COMMANDS, _OF_OTHERS, typed, with_remedy
+from manifest_platform.cli.remedies import _OF_OTHERS, typed, with_remedy
+from manifest_platform.operations.remedy_commands import COMMANDS
 from manifest_platform.remedies import Action
 
 PROGRAM = "manifest-platform"
@@ -47,11 +48,11 @@ class Terminal:
         """The commands of an action that the last message tells, each as a list of words would be typed."""
         if action in _OF_OTHERS:
             return [_OF_OTHERS[action]] if _OF_OTHERS[action] in self._words() else []
-        own = re.split(r"\s+", _COMMANDS[action].partition(" -- ")[0])
+        own = re.split(r"\s+", COMMANDS[action].partition(" -- ")[0])
         word = r"[^\s`]+"
         wanted = [word if part.startswith("{") else re.escape(part) for part in own]
         options = "".join(rf"(?: {option} {word})?" for option in OPTIONS)
-        program = " -- COMMAND" if " -- " in _COMMANDS[action] else ""
+        program = " -- COMMAND" if " -- " in COMMANDS[action] else ""
         told = re.findall(rf"{PROGRAM} {' '.join(wanted)}{options}{program}(?! --)(?=[\s`.,:;)]|$)", self._words())
         return [command.rstrip(".,:;)") for command in told]
 
