@@ -14,8 +14,23 @@ from dataclasses import dataclass
 from typing import Any
 from unittest import mock
 
-from manifest_platform.manifest import Item, ItemKey, Manifest, Payload, Record, State, Step, StepState, dataset, transitions
-from manifest_platform.manifest import manifest as operations
+from manifest_platform.manifest import (
+    Item,
+    ItemKey,
+    Manifest,
+    Payload,
+    Record,
+    State,
+    Step,
+    StepState,
+    choosing,
+    dataset,
+    manifest,
+    reading,
+    registration,
+    transitions,
+    working,
+)
 from manifest_platform.manifest.claims import Claim
 from manifest_platform.manifest.dataset import FeedState, Judgement, Jumped, Mode, Ready, Standing, Verdict
 from manifest_platform.manifest.records import REASON, Application, Stamp
@@ -26,6 +41,7 @@ from manifest_platform.pipeline.requests import Abandon, Program, ask
 from manifest_platform.warehouse import rules
 
 Patch = tuple[object, str, Any]
+_OPERATIONS = (reading, choosing, registration, working, manifest)
 
 
 @dataclass(frozen=True)
@@ -276,7 +292,7 @@ def _abandons_unasked(_declared: loading.Declared, abandoned: dataset.Abandoned)
 
 def _everywhere(name: str, replacement: Callable) -> tuple[Patch, ...]:
     """The patches of a rule in all modules of the product that name it."""
-    return tuple((module, name, replacement) for module in (dataset, transitions, operations) if hasattr(module, name))
+    return tuple((module, name, replacement) for module in (dataset, transitions, *_OPERATIONS) if hasattr(module, name))
 
 
 def _processed_in_any_epoch(self: Item, application: Application, serving_epoch: int = 0) -> Record | None:
@@ -442,7 +458,7 @@ GUARDS = [
         "follow",
         "an item is loaded together with the next item only if nothing between them is left to do",
         "together-shred",
-        patches=((operations.Manifest, "following", _follows_anything),),
+        patches=((Manifest, "following", _follows_anything),),
     ),
     Guard(
         "raise_token",
@@ -640,7 +656,7 @@ GUARDS = [
         "accept_as_read",
         "a rewritten directory is accepted only while its item is unchanged since it was read",
         "accept-item",
-        patches=((operations.Manifest, "reopen", _reopens_what_came_to_be),),
+        patches=((Manifest, "reopen", _reopens_what_came_to_be),),
     ),
     Guard(
         "accept_not_loaded",
@@ -652,7 +668,7 @@ GUARDS = [
         "accept_reshreds",
         "an accepted directory is shredded again",
         "accept-item",
-        patches=((operations.Manifest, "reopen", _reopens_nothing),),
+        patches=((Manifest, "reopen", _reopens_nothing),),
     ),
     Guard(
         "reload_settled",
