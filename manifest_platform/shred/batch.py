@@ -504,7 +504,7 @@ def works(spark: SparkSession) -> bool:
 
 
 def _groups(directories: Sequence[Directory], tasks: Sequence[Task]) -> list[list[int]]:
-    """Returns the numbers of the tasks that one task of Spark does: those of small directories that follow each other."""
+    """Returns the numbers of the tasks that a single Spark task does: those of small directories that follow each other."""
     parts = Counter(task.directory for task in tasks)
     groups: list[list[int]] = []
     room = 0
@@ -528,7 +528,7 @@ def _run(
     """The results of all tasks by directory, from one Spark job; empty without tasks.
 
     Each is compressed JSON, a tenth of its size: the driver has those of all tasks at once. `groups`: the numbers of the tasks
-    that one task of Spark does; by default each its own.
+    that a single Spark task does; by default, each has a Spark task of its own.
     """
     results: dict[int, list[bytes]] = defaultdict(list)
     if not tasks:
