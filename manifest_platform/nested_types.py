@@ -43,6 +43,7 @@ def fields_of(type_: str) -> dict[str, str] | None:
     return dict(_fields(type_)) if type_.startswith("struct<") and is_nested(type_) else None
 
 
+@functools.lru_cache(4096)
 def is_column_type(type_: str) -> bool:
     """True for every type that a column may have."""
     if (item := item_of(type_)) is not None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 
 from manifest_platform.listing import Column
 
@@ -24,7 +25,7 @@ class Field:
         """True if the field holds entities, and so is not a column of the events table."""
         return self.type in ("contexts", "self-describing")
 
-    @property
+    @cached_property
     def column(self) -> Column:
         """The column of the events table that holds the field."""
         return Column(self.name, "string(36)" if self.type == "uuid" else self.type, nullable=not self.required)
