@@ -219,12 +219,12 @@ def test_the_demos_own_dynamodb_is_there_for_the_demo_and_no_longer(tmp_path, dy
         create_table(server.store(run.TABLE))
 
 
-OF_ONE_STORY = ("load_tstamp", "record", "applied_at", "record_id", "checksum")
+OF_ONE_STORY = ("load_tstamp", "record", "applied_at", "record_id", "checksum", "shredding_started", "shredding_completed")
 """Columns that differ from story to story: times (files' own, in the checksum) and ids."""
 
 
 def warehouse(home: Path) -> dict[str, list[tuple]]:
-    """All rows of all tables, but for what differs from story to story; the replay is named after its time."""
+    """All rows of all tables, but for what differs from story to story, as the name of the replay."""
     with duckdb.connect(home / "warehouse.duckdb", read_only=True) as connection:
         tables = connection.execute("SELECT schema_name || '.' || table_name FROM duckdb_tables() ORDER BY ALL").fetchall()
         return {
