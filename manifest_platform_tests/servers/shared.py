@@ -17,8 +17,8 @@ from collections.abc import Callable, Generator
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 
-START_S = 120
-"""Seconds until a server must answer; the first start on a machine fetches or builds the server."""
+START_S = 600
+"""Seconds until a server must answer. The first start on a machine fetches or builds it, minutes beside other work."""
 
 Run = Callable[[Path], AbstractContextManager[str]]
 """Runs a server for as long as a block runs, its files in a folder, and gives its address."""
