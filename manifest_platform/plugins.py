@@ -17,6 +17,7 @@ ENGINES = "manifest_platform.engines"
 CATALOGS = "manifest_platform.catalogs"
 COMMANDS = "manifest_platform.commands"
 NOTICES = "manifest_platform.notices"
+PLACES = "manifest_platform.places"
 
 
 class UnknownPlugin(ValueError):

@@ -348,6 +348,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if as_json:
             print_json(error_document(error, f"unexpected error, a defect: {error}; the traceback is on stderr"))
         raise
+    finally:
+        if place := sys.modules.get("manifest_platform.spark.place"):
+            place.end()
 
 
 def _collect_less_garbage(ends_with_it: bool) -> None:

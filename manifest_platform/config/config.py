@@ -6,17 +6,15 @@ a file, which is in `reading`. The descriptions are the text of docs/reference/c
 
 from __future__ import annotations
 
-from collections.abc import Generator, Mapping
+from collections.abc import Generator
 from contextlib import contextmanager
 from datetime import timedelta
-from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, Field, ValidationError, ValidationInfo, field_validator, model_validator
+from pydantic import Field, ValidationError, ValidationInfo, field_validator, model_validator
 from pydantic_core import InitErrorDetails, PydanticCustomError
 
 from manifest_platform import storage
-from manifest_platform.carried import carried
 from manifest_platform.config.apart import overlaps, places, taken_tables
 from manifest_platform.config.targets import AnyTarget, key_of, same_places
 from manifest_platform.deployments import PATTERN, PRODUCTION, folder_beside
@@ -33,10 +31,8 @@ from manifest_platform.manifest.stores import (
 )
 from manifest_platform.settings import LocalFolder, Settings, StorageLocation, local_path
 from manifest_platform.sources.settings import AnyDataset
+from manifest_platform.spark import AnyPlace
 from manifest_platform.warehouse.engines.engine import CONTROL_SCHEMA, AnyEngine, EngineSettings
-
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
 
 
 class ConfigError(ValueError):
@@ -114,35 +110,6 @@ class LimitConfig(Settings):
     def longest(self) -> tuple[str, float]:
         """The key and the hours of the longest limit. No worker still relies on data that it read longer ago than that."""
         return max(((f"limits.{key}", hours) for key, hours in self), key=lambda one: one[1])
-
-
-def _properties_file(location: str, info: ValidationInfo) -> str:
-    """Returns the absolute path of a properties file; in `spark_conf/`, the package's own if the configuration's is missing."""
-    path = local_path(location, info)
-    folder, own = Path(location).parent, carried(location)
-    return str(own) if folder == Path("spark_conf") and not Path(path).exists() and own.exists() else path
-
-
-class SparkConfig(Settings):
-    """The settings of Spark."""
-
-    conf: Annotated[str, AfterValidator(_properties_file)] = Field(
-        "spark_conf/local.conf",
-        description="Spark's properties file; `spark_conf/` has one for each place to run, and is read from the package if it"
-        " is not beside the configuration",
-    )
-    start_timeout_seconds: float = Field(
-        120,
-        gt=0,
-        description="seconds that a cluster's workers may take to run a first task; Spark itself waits for ever if a cluster"
-        " has no worker, or none with the memory and cores that `conf` asks for",
-    )
-
-    def session(self, more: Mapping[str, object] | None = None) -> SparkSession:
-        """Returns the process's Spark session. `more`: properties besides the file's. Raises SparkUnavailable, MissingExtra."""
-        from manifest_platform import spark
-
-        return spark.session(self.conf, more, self.start_timeout_seconds)
 
 
 class DrainBudget(Settings):
@@ -280,7 +247,7 @@ class Config(Settings):
     dagster: DagsterConfig = Field(DagsterConfig(), description="the part of the manifest that Dagster shows")
     housekeeping: HousekeepingConfig = Field(HousekeepingConfig(), description="ages at which old data is removed")
     files: FilesConfig = Field(FilesConfig(), description="permissions of new files on a disk")
-    spark: SparkConfig = Field(description="settings of Spark")
+    spark: AnyPlace = Field(description="where Spark computes, and its settings")
 
     @model_validator(mode="before")
     @classmethod

@@ -28,6 +28,8 @@ def problems(config: Config, dataset: str | None = None, landing: bool = True) -
 
 def _of_all(config: Config) -> Iterator[str]:
     yield from _file("spark.conf", config.spark.conf, "one for each place to run is in spark_conf/; correct the path")
+    if wrong := config.spark.problem():
+        yield wrong
     for number, folder in enumerate(config.manifest.schemas):
         yield from _folder(f"manifest.schemas.{number}", folder)
     yield from _made("manifest.store", local_file(config.manifest.store), is_file=True)

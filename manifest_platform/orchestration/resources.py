@@ -14,6 +14,7 @@ from dagster_pyspark import LazyPySparkResource
 from dagster_spark.utils import flatten_dict
 from pydantic import PrivateAttr
 
+from manifest_platform import spark
 from manifest_platform.config import Config, ConfigError, load
 from manifest_platform.orchestration.aws import take_access, take_parameters, take_secrets
 from manifest_platform.orchestration.events import failure
@@ -98,6 +99,11 @@ class SparkResource(LazyPySparkResource):
     def _init_session(self) -> None:
         if self._spark_session is None:
             self._spark_session = load(self.config_file).spark.session(dict(flatten_dict(self.spark_config)))
+
+    def teardown_after_execution(self, context: dg.InitResourceContext) -> None:
+        """Ends a session that costs money or holds a cluster's resources; others stay for the process's next run."""
+        self._spark_session = None
+        spark.end()
 
 
 class WarehouseResource(dg.ConfigurableResource):

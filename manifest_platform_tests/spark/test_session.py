@@ -15,8 +15,9 @@ import pytest
 
 from manifest_platform.config import Config
 from manifest_platform.orchestration.resources import SparkResource
-from manifest_platform.spark import SparkUnavailable, gateway, properties, s3_endpoint, session, sessions
+from manifest_platform.spark import SparkUnavailable, classic, client, gateway, properties, s3_endpoint, session
 from manifest_platform.spark.gateway import pass_on
+from manifest_platform.spark.places import master
 
 PLACES = Path(__file__).parents[2] / "spark_conf"
 
@@ -52,12 +53,11 @@ def test_a_missing_file_says_what_to_set(tmp_path):
             {"PYSPARK_PYTHON": "/opt/theirs"},
             "/opt/theirs",
         ),
-        ({"spark.remote": "sc://host:15002"}, {}, None),
         ({"spark.app.name": "submitted"}, {}, None),
     ],
 )
 def test_workers_have_this_interpreter_unless_a_clusters_is_named(settings, environment, python):
-    assert sessions.workers_python(settings, environment) == python
+    assert classic.workers_python(settings, environment) == python
 
 
 def test_a_local_spark_without_java_says_so_before_it_starts(tmp_path, monkeypatch):
@@ -133,7 +133,7 @@ class Made:
 def made(monkeypatch: pytest.MonkeyPatch) -> Made:
     for name in ("AWS_ENDPOINT_URL", "AWS_ENDPOINT_URL_S3", "AWS_REGION", "AWS_DEFAULT_REGION"):
         monkeypatch.delenv(name, raising=False)
-    monkeypatch.setattr(sessions, "await_workers", lambda *_: None)
+    monkeypatch.setattr(master, "await_workers", lambda *_: None)
     return Made(monkeypatch)
 
 
@@ -199,7 +199,7 @@ def test_a_folder_without_jars_says_how_to_fetch_them(tmp_path):
 
 
 def test_a_connect_server_that_does_not_answer_is_said_in_time(made, tmp_path, monkeypatch):
-    monkeypatch.setattr(sessions, "CONNECT_S", 0.2)
+    monkeypatch.setattr(client, "CONNECT_S", 0.2)
     with socket.socket() as silent:
         silent.bind(("127.0.0.1", 0))
         port = silent.getsockname()[1]
@@ -211,7 +211,7 @@ def test_a_connect_server_that_does_not_answer_is_said_in_time(made, tmp_path, m
 @pytest.mark.parametrize(
     ("remote", "told"),
     [
-        ("local[2]", "spark.remote must be sc://HOST:PORT"),
+        ("local[2]", "spark.remote is local[2], by the configuration or"),
         ("sc://host:1/path", "spark.remote must be sc://HOST:PORT"),
         ("sc://host:1/;user_id=a;token=abcdefgh", "set SPARK_CONNECT_AUTHENTICATE_TOKEN instead"),
         ("sc://host:1/;TOKEN=abcdefgh", "set SPARK_CONNECT_AUTHENTICATE_TOKEN instead"),
