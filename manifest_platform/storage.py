@@ -14,9 +14,12 @@ import os
 import uuid
 from collections.abc import Iterator
 from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 from urllib.parse import quote, unquote_to_bytes, urlsplit
+
+from manifest_platform import aws
 
 if TYPE_CHECKING:
     from pyarrow import NativeFile
@@ -82,16 +85,26 @@ def _local() -> FileSystem:
     return LocalFileSystem()
 
 
-@functools.cache
 def _s3() -> FileSystem:
-    from pyarrow.fs import S3FileSystem
+    return _s3_of(aws.limits_of("s3"), aws.endpoint_of("s3"), aws.environment())
 
-    endpoint = os.environ.get("AWS_ENDPOINT_URL_S3") or os.environ.get("AWS_ENDPOINT_URL")
+
+@functools.lru_cache(16)
+def _s3_of(limits: aws.Limits, endpoint: str | None, environment: aws.Environment) -> FileSystem:
+    from pyarrow.fs import AwsStandardS3RetryStrategy, S3FileSystem
+
+    names = dict(environment)
+    given: dict[str, Any] = {
+        "endpoint_override": endpoint or names.get("AWS_ENDPOINT_URL_S3") or names.get("AWS_ENDPOINT_URL"),
+        "connect_timeout": limits.connect_seconds,
+        "request_timeout": limits.read_seconds,
+        "retry_strategy": AwsStandardS3RetryStrategy(max_attempts=limits.attempts),
+    }
     try:
         # An object of up to 10 MiB is then one request. Otherwise it is an upload in parts, of at least three.
-        return S3FileSystem(endpoint_override=endpoint, allow_delayed_open=True)
+        return S3FileSystem(**given, allow_delayed_open=True)
     except TypeError:  # an older pyarrow lacks the option
-        return S3FileSystem(endpoint_override=endpoint)
+        return S3FileSystem(**given)
 
 
 def read_bytes(uri: str, most: int | None = None) -> bytes:
@@ -129,6 +142,24 @@ def withhold(permissions: int) -> None:
     a file is opened would not be enough, because DuckDB and SQLite open files themselves.
     """
     os.umask(umask() | permissions)
+
+
+@dataclass(frozen=True)
+class Surroundings:
+    """The choices of a process for all its files: the permissions that new files lack, and how it reaches AWS."""
+
+    umask: int
+    aws: aws.Choices
+
+    def adopt(self) -> None:
+        """Takes them over in this process, such as a Spark worker, which may be on another machine."""
+        withhold(self.umask)
+        aws.use(self.aws)
+
+
+def surroundings() -> Surroundings:
+    """The choices of this process, for another process that works for it."""
+    return Surroundings(umask(), aws.used())
 
 
 def checksum(data: bytes | memoryview) -> str:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from manifest_platform import masking, spool
+from manifest_platform import aws, masking, spool
 from manifest_platform_tests import processes
 
 if TYPE_CHECKING:
@@ -75,6 +75,13 @@ def spark() -> Iterator[SparkSession]:
 def secrets_of_other_modules_are_forgotten() -> None:
     """Clears the masked secrets: a secret `x` of one module masked each `x` in the messages of the next."""
     masking.forget()
+
+
+@pytest.fixture(autouse=True)
+def settings_of_aws_are_forgotten() -> Iterator[None]:
+    """Takes back what a test's configuration said of AWS's clients: it holds for the process."""
+    yield
+    aws.use(aws.Choices())
 
 
 @pytest.fixture(scope="session", autouse=True)

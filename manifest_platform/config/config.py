@@ -16,6 +16,7 @@ from pydantic_core import InitErrorDetails, PydanticCustomError
 
 from manifest_platform import storage
 from manifest_platform.config.apart import overlaps, places, taken_tables
+from manifest_platform.config.aws import AwsConfig
 from manifest_platform.config.targets import AnyTarget, key_of, same_places
 from manifest_platform.deployments import PATTERN, PRODUCTION, folder_beside
 from manifest_platform.manifest import Store
@@ -248,6 +249,7 @@ class Config(Settings):
     housekeeping: HousekeepingConfig = Field(HousekeepingConfig(), description="ages at which old data is removed")
     files: FilesConfig = Field(FilesConfig(), description="permissions of new files on a disk")
     spark: AnyPlace = Field(description="where Spark computes, and its settings")
+    aws: AwsConfig = Field(AwsConfig(), description="settings of the clients of AWS's services")
 
     @model_validator(mode="before")
     @classmethod

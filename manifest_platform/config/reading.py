@@ -19,7 +19,7 @@ import yaml
 from pydantic import ValidationError
 from yaml.constructor import ConstructorError
 
-from manifest_platform import masking
+from manifest_platform import aws, masking
 from manifest_platform.config import component_file
 from manifest_platform.config.config import Config, ConfigError
 from manifest_platform.settings import PluginSettings, Settings
@@ -73,10 +73,25 @@ class Problem:
 def load(path: str | Path | None = None) -> Config:
     """Loads a configuration from `path`, else $MANIFEST_PLATFORM_CONFIG, else manifest_platform.yaml in this folder.
 
-    Raises ConfigError with all problems of the file.
+    From now on, clients of AWS are as its part `aws` says. Raises ConfigError with all problems of the file, and if this
+    process already loaded a configuration with another such part.
     """
     file = file_of(path)
-    return read_text(_text(file), file)
+    found = read_text(_text(file), file)
+    _use_aws(found, file)
+    return found
+
+
+def _use_aws(config: Config, file: Path) -> None:
+    told, used = config.aws.choices, aws.used()
+    if told == aws.Choices():
+        return
+    if used not in (told, aws.Choices()):
+        raise ConfigError(
+            f"{file}: aws: this process already loaded a configuration with another part `aws`, and its clients are shared:"
+            " give all configurations of a code location the same"
+        )
+    aws.use(told)
 
 
 def read_text(text: str, file: Path) -> Config:

@@ -12,12 +12,11 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
-import boto3
 import pyarrow as pa
-from botocore.config import Config
 from botocore.exceptions import BotoCoreError, ClientError
 from urllib3.exceptions import HTTPError
 
+from manifest_platform import aws
 from manifest_platform.merging.errors import ChangedInput, PermanentMergeError, TransientMergeError
 from manifest_platform.merging.inputs import Input, check_size, missing
 
@@ -28,10 +27,9 @@ SMALL = 256 << 10
 """Number of bytes that are read rather than left out at the cost of a further request."""
 
 MOST_BYTES = 256 << 20
-MOST_REQUESTS = 32
+MOST_REQUESTS = aws.CONNECTIONS
 """Limits of the bytes and of the requests that are in flight together."""
 
-_ATTEMPTS, _TIMEOUT_S = 4, 20
 _TRANSIENT = ("SlowDown", "RequestTimeout", "Throttling", "ThrottlingException", "ExpiredToken", "InvalidToken")
 _DENIED = (401, 403)
 
@@ -100,10 +98,8 @@ def _fetcher(target: int) -> Callable[[Input, int, int, int], None]:
 
 
 def _client() -> Any:
-    retries: Any = {"mode": "standard", "total_max_attempts": _ATTEMPTS}
-    config = Config(max_pool_connections=MOST_REQUESTS, retries=retries, connect_timeout=_TIMEOUT_S, read_timeout=_TIMEOUT_S)
     try:
-        return boto3.client("s3", config=config)
+        return aws.client("s3")
     except (BotoCoreError, ValueError) as error:
         raise TransientMergeError(
             f"the S3 client could not be created: {error}; check the AWS variables of the environment"

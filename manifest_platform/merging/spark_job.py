@@ -59,12 +59,12 @@ def _run(spark: SparkSession, tasks: Sequence[MergeTask], options: MergeOptions 
     order = ordered(tasks)
     queue = [tasks[number] for number in order]
 
-    withheld = storage.umask()
+    here = storage.surroundings()
 
     def work(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         import pyarrow
 
-        storage.withhold(withheld)  # a worker on another machine may have another umask
+        here.adopt()
         for ids in batches:
             for place in ids.column(0).to_pylist():
                 result = orjson.dumps(_merge_task(queue[place], options)).decode()

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 
-from manifest_platform import storage
+from manifest_platform import aws, storage
 from manifest_platform.merging.errors import TransientMergeError
 
 _DELETES_AT_ONCE = 1_000  # S3's limit
@@ -65,11 +65,10 @@ def _delete_local(root: Path, names_: Sequence[str]) -> None:
 
 def _delete_in_s3(location: str, names_: Sequence[str]) -> None:
     """Deletes in batches. Arrow sends a request for each object and writes a marker object for each directory left empty."""
-    import boto3
     from botocore.exceptions import BotoCoreError, ClientError
 
     bucket, _, prefix = location.removeprefix("s3://").partition("/")
-    client = boto3.Session().client("s3")
+    client = aws.client("s3")
     for start in range(0, len(names_), _DELETES_AT_ONCE):
         keys = [{"Key": f"{prefix}/{name}" if prefix else name} for name in names_[start : start + _DELETES_AT_ONCE]]
         try:

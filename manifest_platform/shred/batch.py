@@ -534,12 +534,12 @@ def _run(
     if not tasks:
         return results
 
-    withheld, together = storage.umask(), groups or [[number] for number in range(len(tasks))]
+    here, together = storage.surroundings(), groups or [[number] for number in range(len(tasks))]
 
     def distributed(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         import pyarrow
 
-        storage.withhold(withheld)  # a worker on another machine may have another umask
+        here.adopt()
         for ids in batches:
             for number in itertools.chain.from_iterable(together[group] for group in ids.column(0).to_pylist()):
                 result = pyarrow.array([_result(tasks[number], work)])

@@ -18,7 +18,7 @@ from datetime import UTC, datetime, timedelta
 from email.utils import parsedate_to_datetime
 from typing import Any
 
-from manifest_platform import landed_files, storage
+from manifest_platform import aws, landed_files, storage
 from manifest_platform.sources.errors import LandingDamaged, LandingLinked, LandingMisconfigured, LandingUnavailable
 
 HIDDEN = ("_", ".")
@@ -603,7 +603,7 @@ def list_entries(root_uri: str, most: int) -> tuple[tuple[str, ...], tuple[tuple
     One request with a short timeout, because a person is waiting. Raises as `find`.
     """
     bucket, _, prefix = f"{root_uri.removeprefix('s3://')}/".partition("/")
-    client = s3_client(root_uri, attempts=2, connect_seconds=3)
+    client = s3_client(root_uri, aws.IMPATIENT)
     answer, _ = next(answers(client, bucket, prefix, "", root_uri, Delimiter="/", MaxKeys=most))
     folders = tuple(one["Prefix"][len(prefix) : -1] for one in answer.get("CommonPrefixes", []))
     found = {key["Key"][len(prefix) :]: key["Size"] for key in answer.get("Contents", [])}
@@ -611,16 +611,12 @@ def list_entries(root_uri: str, most: int) -> tuple[tuple[str, ...], tuple[tuple
     return folders, files, not answer.get("IsTruncated")
 
 
-def s3_client(root_uri: str, attempts: int = 5, connect_seconds: float = 10) -> Any:
+def s3_client(root_uri: str, limits: aws.Limits | None = None) -> Any:
     """Returns a boto3 client for listing. Raises LandingMisconfigured if it cannot be created."""
-    import boto3
-    from botocore.config import Config
     from botocore.exceptions import BotoCoreError
 
-    retries: Any = {"mode": "standard", "max_attempts": attempts}
-    config = Config(retries=retries, connect_timeout=connect_seconds, read_timeout=30)
     try:
-        return boto3.client("s3", config=config)
+        return aws.client("s3", limits=limits)
     except (BotoCoreError, ValueError) as error:
         raise LandingMisconfigured(
             f"no S3 client for {root_uri}: {error}; check the AWS variables of the environment"

@@ -552,7 +552,7 @@ class TestInputs:
         def refuse(*_: Any, **__: Any) -> None:
             raise PartialCredentialsError(provider="env", cred_var="AWS_SECRET_ACCESS_KEY")
 
-        monkeypatch.setattr(fetching.boto3, "client", refuse)
+        monkeypatch.setattr(fetching.aws, "client", refuse)
         with pytest.raises(TransientMergeError, match="check the AWS variables"):
             merge(task_of(tmp_path, [Input("s3://bucket/a", 1, 10)]))
 
@@ -781,12 +781,10 @@ class TestS3:
             def __enter__(self) -> Any:
                 proxy = context.__enter__()
                 monkeypatch.setenv("AWS_ENDPOINT_URL", f"http://127.0.0.1:{proxy.port}")
-                storage._s3.cache_clear()
                 return proxy
 
             def __exit__(self, *error: Any) -> Any:
                 monkeypatch.setenv("AWS_ENDPOINT_URL", server.endpoint)
-                storage._s3.cache_clear()
                 return context.__exit__(*error)
 
         return Through()

@@ -15,7 +15,7 @@ import pytest
 from dagster._core.remote_representation.external_data import RepositorySnap
 from moto import mock_aws
 
-from manifest_platform import masking, storage
+from manifest_platform import masking
 from manifest_platform.config import ConfigError, load
 from manifest_platform.demo.dynamodb import DynamoDbLocal
 from manifest_platform.manifest.stores.dynamodb.table import create_table
@@ -87,7 +87,6 @@ def test_the_projects_resources_give_access_to_dynamodb_and_s3(
     shop.write(0, 1)
     for name in [name for name in os.environ if name.startswith("AWS_") and "FILE" not in name]:
         monkeypatch.delenv(name)
-    storage._s3.cache_clear()
     monkeypatch.setenv("THE_PROJECTS_ID", ACCESS_KEY)
     monkeypatch.setenv("THE_PROJECTS_KEY", SECRET_KEY)
     who = {

@@ -16,8 +16,8 @@ from pathlib import Path
 
 import pytest
 
+from manifest_platform import aws
 from manifest_platform.demo.dynamodb import DynamoDbLocal, dynamodb_local
-from manifest_platform.manifest.stores.dynamodb import client
 from manifest_platform_tests.servers.s3 import PROXY_VARIABLES
 from manifest_platform_tests.servers.shared import shared
 
@@ -49,5 +49,5 @@ def dynamodb(dynamodb_server: DynamoDbLocal, monkeypatch: pytest.MonkeyPatch) ->
     for name, value in dynamodb_server.environment.items():
         monkeypatch.setenv(name, value)
     monkeypatch.setattr(boto3, "DEFAULT_SESSION", None)
-    monkeypatch.setattr(client, "READ_TIMEOUT_S", PATIENCE_S)
+    monkeypatch.setitem(aws.LIMITS, "dynamodb", aws.Limits(3, PATIENCE_S, 4))
     return dynamodb_server

@@ -30,6 +30,7 @@ class Fault(StrEnum):
     ANSWER_LOST = "answer lost"  # the server does it, and the connection is reset
     DELAYED = "delayed"  # the server sees it when the test says so
     THROTTLED = "throttled"  # DynamoDB's word for: too many requests
+    SLOW_DOWN = "slow down"  # S3's word for: too many requests
     CONFLICT = "conflict"  # DynamoDB's word for: another transaction is at these rows
     FAILED_AFTERWARDS = "failed afterwards"  # the server does it, and the answer is an internal error
 
@@ -140,6 +141,9 @@ class Proxy:
             case Fault.THROTTLED:
                 connection.answer(400, "ProvisionedThroughputExceededException")
                 return
+            case Fault.SLOW_DOWN:
+                connection.refuse(b"<Error><Code>SlowDown</Code><Message>by the proxy</Message></Error>")
+                return
             case Fault.CONFLICT:
                 items = json.loads(request.partition(b"\r\n\r\n")[2]).get("TransactItems", [])
                 reasons = [{"Code": "TransactionConflict"}, *[{"Code": "None"}] * (len(items) - 1)]
@@ -186,6 +190,11 @@ class _Connection:
         body = json.dumps({"__type": f"com.amazonaws.dynamodb.v20120810#{error}", "message": "by the proxy", **more}).encode()
         head = f"HTTP/1.1 {status} Error\r\nContent-Type: application/x-amz-json-1.0\r\nContent-Length: {len(body)}\r\n\r\n"
         self.client.sendall(head.encode() + body)
+
+    def refuse(self, error: bytes) -> None:
+        """Answers as S3 does when it has too many requests."""
+        head = f"HTTP/1.1 503 Slow Down\r\nContent-Type: application/xml\r\nContent-Length: {len(error)}\r\n\r\n"
+        self.client.sendall(head.encode() + error)
 
     def close(self) -> None:
         """Ends both sides; the client sees a reset."""

@@ -22,7 +22,7 @@ from urllib.parse import urlsplit
 import pytest
 
 from manifest_platform.demo.server import ServerFailed, free_port, kept, running
-from manifest_platform_tests.servers.proxy import proxied
+from manifest_platform_tests.servers.proxy import Proxy, proxied
 from manifest_platform_tests.servers.shared import shared
 
 VERSION = "v1.8.0"
@@ -106,41 +106,39 @@ def s3_environment(s3_server: S3Server, monkeypatch: pytest.MonkeyPatch) -> Iter
     """The process's environment, and Arrow's cached S3 client, point at the server and nowhere else."""
     import boto3
 
-    from manifest_platform import storage
-
     for name in list(os.environ):
         if name.startswith("AWS_") or name.upper() in PROXY_VARIABLES:
             monkeypatch.delenv(name)
     for name, value in s3_server.environment.items():
         monkeypatch.setenv(name, value)
     monkeypatch.setattr(boto3, "DEFAULT_SESSION", None)
-    storage._s3.cache_clear()
     yield s3_server
-    storage._s3.cache_clear()
+
+
+@contextmanager
+def through(server: S3Server, monkeypatch: pytest.MonkeyPatch) -> Generator[Proxy]:
+    """A proxy that clients of this process, and of those that it starts, meet in the block instead of the server."""
+    address = urlsplit(server.endpoint)
+    with proxied(lambda: socket.create_connection((address.hostname, address.port)), is_http=True) as proxy:
+        monkeypatch.setenv("AWS_ENDPOINT_URL", f"http://127.0.0.1:{proxy.port}")
+        try:
+            yield proxy
+        finally:
+            monkeypatch.setenv("AWS_ENDPOINT_URL", server.endpoint)
 
 
 @contextmanager
 def requests_of(server: S3Server, monkeypatch: pytest.MonkeyPatch) -> Generator[list[str]]:
-    """The requests that Arrow makes in the block: method and path of each."""
-    from manifest_platform import storage
-
+    """The requests that are made in the block: the head of each, which begins with its method and path."""
     requests: list[str] = []
 
     def noted(_number: int, request: bytes) -> None:
-        start, found, _ = request.partition(b"\r\n")[0].partition(b" HTTP/")
-        if found:  # otherwise it is the body of a request
-            requests.append(start.decode())
+        if b" HTTP/" in request.partition(b"\r\n")[0]:  # otherwise it is the body of a request
+            requests.append(request.partition(b"\r\n\r\n")[0].decode())
 
-    address = urlsplit(server.endpoint)
-    with proxied(lambda: socket.create_connection((address.hostname, address.port)), is_http=True) as proxy:
+    with through(server, monkeypatch) as proxy:
         proxy.choose(noted)
-        monkeypatch.setenv("AWS_ENDPOINT_URL", f"http://127.0.0.1:{proxy.port}")
-        storage._s3.cache_clear()
-        try:
-            yield requests
-        finally:
-            monkeypatch.setenv("AWS_ENDPOINT_URL", server.endpoint)
-            storage._s3.cache_clear()
+        yield requests
 
 
 @pytest.fixture

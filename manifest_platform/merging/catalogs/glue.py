@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import orjson
 from pydantic import Field
 
-from manifest_platform import storage
+from manifest_platform import aws, storage
 from manifest_platform.deployments import identifier
 from manifest_platform.merging import names
 from manifest_platform.merging.catalogs import spectrum
@@ -44,7 +44,6 @@ if TYPE_CHECKING:
 
 BATCH = 100
 """Largest number of partitions in one request (Glue's limit)."""
-CONNECT_TIMEOUT_S, READ_TIMEOUT_S, ATTEMPTS = 5, 30, 5
 
 _FORMATS = {
     "InputFormat": "org.apache.hadoop.hive.ql.io.parquet.MapredParquetInputFormat",
@@ -291,18 +290,10 @@ _Change = Callable[[Sequence[date]], Iterable[tuple[list[str], dict[str, str]]]]
 
 
 def _open_client(region: str | None) -> Any:
-    import boto3
-    from botocore.config import Config
     from botocore.exceptions import BotoCoreError
 
-    config = Config(
-        connect_timeout=CONNECT_TIMEOUT_S,
-        read_timeout=READ_TIMEOUT_S,
-        retries={"mode": "standard", "total_max_attempts": ATTEMPTS},
-        user_agent_extra="manifest-platform",
-    )
     try:
-        return boto3.Session().client("glue", region_name=region, config=config)
+        return aws.client("glue", region=region)
     except BotoCoreError as error:
         raise CatalogRejected(f"Glue: {error}; set credentials and region in the way of all AWS tools") from error
 

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from typing import Any
 from urllib.parse import parse_qsl, urlsplit
 
+from manifest_platform import aws
 from manifest_platform.notices.contract import LandingNotices
 from manifest_platform.notices.sqs.messages import NoEvent, objects_of
 
@@ -57,12 +58,8 @@ class QueueNotices(LandingNotices):
                 tell()
 
     def _open(self) -> None:
-        import boto3
-        from botocore.config import Config
-
-        config = Config(read_timeout=WAIT_SECONDS + 10, connect_timeout=5, retries={"mode": "standard"})
         region, endpoint, account = (self._options.get(name) for name in ("region", "endpoint", "account"))
-        self._client = boto3.session.Session().client("sqs", region_name=region, endpoint_url=endpoint, config=config)
+        self._client = aws.client("sqs", region=region, endpoint=endpoint)
         owner = {"QueueOwnerAWSAccountId": account} if account else {}
         self._url = self._client.get_queue_url(QueueName=self._queue, **owner)["QueueUrl"]
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from manifest_platform import aws
 from manifest_platform.manifest import StoreError
 from manifest_platform.operations.migration.attributes import Row
 
@@ -30,14 +31,11 @@ class ForeignTable:
 
     def rows(self) -> Iterator[Row]:
         """Yields all rows by consistent reads, a page at a time. Raises SourceError."""
-        import boto3
-        from botocore.config import Config
         from botocore.exceptions import BotoCoreError, ClientError
 
-        config = Config(retries={"mode": "standard", "max_attempts": 10}, connect_timeout=10, read_timeout=60)
+        access = aws.Access(profile=self.profile)
         try:
-            session = boto3.Session(profile_name=self.profile, region_name=self.region)
-            client = session.client("dynamodb", endpoint_url=self.endpoint, config=config)
+            client = aws.client("dynamodb", region=self.region, endpoint=self.endpoint, access=access, limits=_PATIENT)
             for page in client.get_paginator("scan").paginate(TableName=self.name, ConsistentRead=True):
                 yield from page["Items"]
         except ClientError as error:
@@ -47,6 +45,7 @@ class ForeignTable:
             raise SourceError(f"table {self.name} cannot be read ({error}): {_CHECK}") from error
 
 
+_PATIENT = aws.Limits(10, 60, 10)  # a scan of a table that other programs use, and that may throttle it
 _CHECK = "check --region, --profile and --endpoint, or the AWS variables of the environment"
 _ADVICE = {
     "ResourceNotFoundException": "there is no such table; check its name and --region",

@@ -25,10 +25,10 @@ from botocore.awsrequest import AWSResponse
 from botocore.exceptions import ConnectionClosedError, EndpointConnectionError, ReadTimeoutError
 from moto.server import ThreadedMotoServer
 
+from manifest_platform import aws
 from manifest_platform.demo.dynamodb import REGION, DynamoDbLocal
 from manifest_platform.manifest import ConditionFailed, OutcomeUnknown, StoreUnavailable
 from manifest_platform.manifest.store import ABSENT, Check, Put, RowDamaged, StoreRejected, Units, Write, transact_once
-from manifest_platform.manifest.stores.dynamodb import client
 from manifest_platform.manifest.stores.dynamodb import store as driver
 from manifest_platform.manifest.stores.dynamodb.client import Address
 from manifest_platform.manifest.stores.dynamodb.store import DynamoDbStore
@@ -49,7 +49,9 @@ def url(dynamodb: DynamoDbLocal) -> str:
 
 @pytest.fixture
 def store(url: str) -> Iterator[DynamoDbStore]:
+    aws.forget()
     with closing(DynamoDbStore(url)) as store:
+        aws.forget()  # the client that meets the faults is this store's alone
         yield store
 
 
@@ -121,7 +123,6 @@ def test_the_error_for_a_missing_table_names_the_command_that_creates_it(dynamod
 def test_missing_credentials_are_reported_with_the_remedy(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("AWS_ACCESS_KEY_ID")
     monkeypatch.delenv("AWS_SECRET_ACCESS_KEY")
-    monkeypatch.setattr(client, "_session", client._session.__wrapped__)  # no cached session of other credentials
     rejected(url, "Unable to locate credentials: give credentials as for every AWS tool")
 
 
@@ -130,7 +131,6 @@ def test_a_missing_region_and_an_unknown_profile_are_reported_with_the_remedy(
 ) -> None:
     rejected("dynamodb://table", "You must specify a region: set the region in manifest.store")
     monkeypatch.setenv("AWS_PROFILE", "nobody")
-    monkeypatch.setattr(client, "_session", client._session.__wrapped__)  # no cached session of other credentials
     rejected(dynamodb.store("table"), "profile .*nobody.* could not be found: give credentials")
 
 
@@ -144,7 +144,6 @@ def test_a_region_and_credentials_come_from_a_profile(
     (tmp_path / "config").write_text(profile)
     monkeypatch.setenv("AWS_CONFIG_FILE", str(tmp_path / "config"))
     monkeypatch.setenv("AWS_PROFILE", "mine")
-    monkeypatch.setattr(client, "_session", client._session.__wrapped__)  # no cached session of other credentials
     with closing(DynamoDbStore(f"dynamodb://{Address.parse(url).table}")) as store:
         assert store.query(HERE, "") == []
 
@@ -267,7 +266,7 @@ def test_the_error_of_a_lasting_fault_says_whether_the_row_may_be_written(
     with pytest.raises(kind) as error:
         store.transact(HERE, writes, "token")
     assert type(error.value) is kind
-    assert len(attempts) == client.ATTEMPTS
+    assert len(attempts) == aws.limits_of("dynamodb").attempts
     assert sum(no_pause) <= 7  # seconds
     assert (other.get(HERE, "a") is not None) == written
     with pytest.raises(StoreUnavailable):
@@ -364,7 +363,7 @@ def test_threads_that_write_the_same_rows_all_get_through(store: DynamoDbStore) 
 def test_a_server_that_never_answers_is_given_up(
     dynamodb: DynamoDbLocal, monkeypatch: pytest.MonkeyPatch, operation: str
 ) -> None:
-    monkeypatch.setattr(client, "READ_TIMEOUT_S", 0.1)
+    monkeypatch.setitem(aws.LIMITS, "dynamodb", aws.Limits(3, 0.1, 4))
     call: Callable[[DynamoDbStore], object] = {
         "get": lambda store: store.get(HERE, "a"),
         "get_many": lambda store: store.get_many(HERE, ["a"]),

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from botocore.exceptions import ClientError
 
-from manifest_platform import storage
+from manifest_platform import aws, storage
 from manifest_platform.listing import Column
 from manifest_platform.manifest import Store
 from manifest_platform.merging.catalogs.catalog import (
@@ -438,7 +438,7 @@ def test_passing_errors_are_told_from_permanent_ones(
 
 def test_a_glue_that_cannot_be_reached_passes(glue: Any, output: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("AWS_ENDPOINT_URL_GLUE", "http://127.0.0.1:9")
-    monkeypatch.setattr("manifest_platform.merging.catalogs.glue.ATTEMPTS", 1)
+    monkeypatch.setitem(aws.LIMITS, "glue", aws.Limits(attempts=1))
     with pytest.raises(CatalogUnavailable, match=r"127\.0\.0\.1:9"):
         GlueCatalog().put_table(some_table(output))
 

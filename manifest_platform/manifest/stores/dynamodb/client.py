@@ -1,26 +1,15 @@
-"""A client of DynamoDB: the table that a URL names, timeouts and retries, and the meaning of a call's error."""
+"""A client of DynamoDB: the table that a URL names, and the meaning of a call's error."""
 
 from __future__ import annotations
 
-import functools
 import re
-import threading
 from dataclasses import dataclass
 from typing import Any
 from urllib.parse import parse_qsl, urlsplit
 
+from manifest_platform import aws
 from manifest_platform.manifest.store import StoreError, StoreRejected, StoreUnavailable
 from manifest_platform.remedies import Action, Remedy
-
-CONNECT_TIMEOUT_S = 3
-READ_TIMEOUT_S = 5
-ATTEMPTS = 4
-"""The most times that botocore sends a request.
-
-Its standard mode waits between attempts with full jitter, some seconds in all. Its adaptive mode would also slow down calls
-that need not wait, such as heartbeats.
-"""
-CONNECTIONS = 32
 
 EXPIRES = "expires"
 """The attribute of a row's expiry. Only tables of a memory have it set as DynamoDB's time to live."""
@@ -111,35 +100,13 @@ _ADVICE = {
 
 
 def open_client(address: Address, service: str = "dynamodb") -> Any:
-    """A client with bounded timeouts and retries. Raises StoreRejected without a region or with a wrong profile.
+    """The process's client for the table. Raises StoreRejected without a region or with a wrong profile.
 
     `service`: DynamoDB's streams have one of their own, at the same place.
     """
-    from botocore.config import Config
     from botocore.exceptions import BotoCoreError
 
-    config = Config(
-        connect_timeout=CONNECT_TIMEOUT_S,
-        read_timeout=READ_TIMEOUT_S,
-        retries={"mode": "standard", "total_max_attempts": ATTEMPTS},
-        max_pool_connections=CONNECTIONS,
-        # Both take a third of a request's time in the client: requests are built only here, and the server checks them again.
-        user_agent="manifest-platform",
-        parameter_validation=False,
-    )
     try:
-        with _one_at_a_time:
-            return _session().client(service, region_name=address.region, endpoint_url=address.endpoint, config=config)
+        return aws.client(service, region=address.region, endpoint=address.endpoint)
     except BotoCoreError as error:
         raise failure(address, error) from error
-
-
-_one_at_a_time = threading.Lock()  # clients may be shared between threads, sessions not
-
-
-@functools.cache
-def _session() -> Any:
-    """The boto3 session, one for each process: reading its models takes thirty times as long as making a client."""
-    import boto3
-
-    return boto3.Session()

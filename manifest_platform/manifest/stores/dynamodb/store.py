@@ -59,6 +59,15 @@ class _CallState(threading.local):
     unclear = False
 
 
+class _Calling(threading.local):
+    """The call that a thread makes now: the state of its store. Stores share a client, whose hook finds it here."""
+
+    state = _CallState()
+
+
+_calling = _Calling()
+
+
 class DynamoDb(Driver):
     """`dynamodb://TABLE`, with `?region=` and `&endpoint=` if the environment does not set them."""
 
@@ -127,7 +136,8 @@ class DynamoDbStore:
         self._lock = threading.Lock()
         self._call_state = _CallState()
         self._client = open_client(self._address)
-        self._client.meta.events.register("response-received.dynamodb", self._note_attempt)
+        # Stores of a process share the client, which calls a function of the module once an attempt.
+        self._client.meta.events.register("response-received.dynamodb", _note_attempt, unique_id=__name__)
 
     def get(self, partition: str, sort: str) -> Row | None:
         """The row with a key, strongly consistent."""
@@ -240,8 +250,7 @@ class DynamoDbStore:
             raise StoreUnavailable(f"{self._address}: {path} cannot be removed now: {error}") from error
 
     def close(self) -> None:
-        """Closes connections."""
-        self._client.close()
+        """Does nothing: the process keeps the client, and its connections, for the next store."""
 
     def _try(self, partition: str, writes: Sequence[Write], data: Sequence[dict], token: str) -> bool:
         """True if the writes succeeded; False if they met another transaction. Raises ConditionFailed."""
@@ -375,6 +384,7 @@ class DynamoDbStore:
 
         with self._lock:
             self.requests += 1
+        outer, _calling.state = _calling.state, self._call_state
         try:
             answer = getattr(self._client, operation)(**parameters, ReturnConsumedCapacity="TOTAL")
         except ClientError as error:
@@ -383,6 +393,8 @@ class DynamoDbStore:
             raise self._failure(operation, error) from error
         except (BotoCoreError, ResponseParserError) as error:
             raise self._failure(operation, error) from error
+        finally:
+            _calling.state = outer
         consumed = answer.get("ConsumedCapacity", [])
         for charged in consumed if isinstance(consumed, list) else [consumed]:
             self._charge(operation, charged)
@@ -394,20 +406,21 @@ class DynamoDbStore:
         with self._lock:
             self.units += spent
 
-    def _note_attempt(self, exception: Exception | None, response_dict: dict | None, **_event: Any) -> None:
-        """Notes if an attempt may have been carried out although no answer says so. botocore calls it after each attempt."""
-        from botocore.exceptions import ConnectTimeoutError, EndpointConnectionError, ProxyConnectionError
-
-        never_sent = ConnectTimeoutError, EndpointConnectionError, ProxyConnectionError
-        if exception is not None:
-            self._call_state.unclear |= not isinstance(exception, never_sent)
-        elif response_dict and response_dict["status_code"] >= 500:
-            self._call_state.unclear = True
-
     def _failure(self, operation: str, error: Exception) -> StoreError:
         if operation in ("put_item", "transact_write_items") and self._call_state.unclear:
             return OutcomeUnknown(f"{self._address}: {error}")
         return failure(self._address, error)
+
+
+def _note_attempt(exception: Exception | None, response_dict: dict | None, **_event: Any) -> None:
+    """Notes if an attempt may have been carried out although no answer says so. botocore calls it after each attempt."""
+    from botocore.exceptions import ConnectTimeoutError, EndpointConnectionError, ProxyConnectionError
+
+    never_sent = ConnectTimeoutError, EndpointConnectionError, ProxyConnectionError
+    if exception is not None:
+        _calling.state.unclear |= not isinstance(exception, never_sent)
+    elif response_dict and response_dict["status_code"] >= 500:
+        _calling.state.unclear = True
 
 
 def _pause(attempt: int) -> None:

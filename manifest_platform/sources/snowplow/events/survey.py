@@ -152,10 +152,10 @@ def _packed(scan: _Mapped, most: int) -> _Mapped:
 
 def _scan(tasks: Sequence[Task[_Pieces]], firsts: np.ndarray, limits: InputLimits) -> _Mapped:
     """Returns the function from numbers of tasks to the identities of their lines."""
-    withheld = storage.umask()
+    here = storage.surroundings()
 
     def scan(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        storage.withhold(withheld)
+        here.adopt()
         for number in (one for ids in batches for one in ids.column(0).to_pylist()):
             task = tasks[number]
             try:

@@ -6,7 +6,7 @@ import json
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from manifest_platform import masking
+from manifest_platform import aws, masking
 from manifest_platform.warehouse.errors import Unavailable
 
 if TYPE_CHECKING:
@@ -66,9 +66,7 @@ class Login:
         return {"user": self.user, "password": masking.secret(self.password_variable) or ""}
 
     def _from_secrets_manager(self, secret: str) -> dict[str, Any]:
-        import boto3
-
-        text = boto3.Session().client("secretsmanager", region_name=self.region).get_secret_value(SecretId=secret)
+        text = aws.client("secretsmanager", region=self.region).get_secret_value(SecretId=secret)
         try:
             found = json.loads(text["SecretString"])
             user, password = self.user or found["username"], found["password"]

@@ -5,18 +5,16 @@ COPY takes the columns of a Parquet file by their place, so the files of one sta
 
 from __future__ import annotations
 
-import functools
 import json
-import os
 import re
 import uuid
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from manifest_platform import storage
+from manifest_platform import aws, storage
 from manifest_platform.listing import Table
 from manifest_platform.warehouse.errors import LoadFailed, Unavailable
 
@@ -151,14 +149,7 @@ def deleted(uri: str) -> None:
 
     bucket, _, key = uri.removeprefix("s3://").partition("/")
     with suppress(BotoCoreError, ClientError):
-        _s3(os.environ.get("AWS_ENDPOINT_URL_S3") or os.environ.get("AWS_ENDPOINT_URL")).delete_object(Bucket=bucket, Key=key)
-
-
-@functools.lru_cache(4)
-def _s3(endpoint: str | None) -> Any:
-    import boto3
-
-    return boto3.Session().client("s3", endpoint_url=endpoint)
+        aws.client("s3").delete_object(Bucket=bucket, Key=key)
 
 
 def wrong_value(table: Table, uris: Sequence[str]) -> str | None:
