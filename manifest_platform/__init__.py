@@ -16,7 +16,7 @@ Layers, top to bottom; each imports only from those below it:
     manifest                         the control plane: records, items, leases, order
     nested_types, outward, releases  types of structs and arrays; cleaning texts before they leave; compatibility of releases
     masking, notices                 secrets: reading and masking them; hints that something changed
-    aws, carried, deployments, extras, failpoints, faults, plugins, remedies, spool    small modules that import none of the above
+    aws, carried, deployments, extras, failpoints, faults, plugins, remedies, spool    modules that import none of these
 """
 
 from typing import Any

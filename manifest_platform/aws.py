@@ -115,7 +115,7 @@ def client(
 ) -> Any:
     """The process's client of a service, safe for threads; nobody closes it. Raises BotoCoreError and ValueError.
 
-    It is made again if AWS's variables in the environment have changed since, as in a code location that takes over the settings
+    It is made again if AWS's variables in the environment have changed, as in a code location that takes over the settings
     of a project's resources.
     """
     with _lock:
