@@ -31,7 +31,7 @@ JARS ?=
 # Tests mostly wait for servers and for killed processes, so five processes keep two cores busy: about 8 minutes in all.
 WORKERS ?= 5
 
-.PHONY: help demo ui test test-long test-installed screenshots docs docs-links reference check model soak way-of-an-item bench sbom advisories jars release build-tools prose clean demo-clean requirements
+.PHONY: help demo ui test test-long test-installed screenshots docs docs-links reference check model soak way-of-an-item bench sbom advisories jars release build-tools checkov-tools prose clean demo-clean requirements
 
 help: ## Lists these targets
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1|\2/p' Makefile | while IFS='|' read -r name text; do printf '%-18s %s\n' "$$name" "$$text"; done
@@ -72,7 +72,7 @@ reference: $(SYNCED) ## Writes the pages of docs/reference that are made from co
 	$(BIN)/manifest-platform config reference > docs/reference/configuration.md
 	$(BIN)/manifest-platform schema > docs/reference/json.md
 
-check: $(SYNCED) ## Checks format, lint, types, import layers, duplicates, Dagster definitions and English
+check: $(SYNCED) ## Checks format, lint, types, import layers, duplicates, Dagster definitions, AWS stacks and English
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/ty check
@@ -80,6 +80,8 @@ check: $(SYNCED) ## Checks format, lint, types, import layers, duplicates, Dagst
 	$(BIN)/pylint --disable=all --enable=duplicate-code --min-similarity-lines=8 --ignore-imports=y --ignore-signatures=y \
 		manifest_platform manifest_platform_tests benchmarks/*.py
 	VIRTUAL_ENV="$(CURDIR)/.venv" $(BIN)/dg check defs
+	$(BIN)/cfn-lint deploy/aws/*.yaml
+	$(BIN)/python scripts/checkov.py
 	$(BIN)/python scripts/prose.py
 
 prose: $(SYNCED) ## Checks the English of documents, docstrings and comments with Vale (TEXTS=paths for some)
@@ -100,6 +102,10 @@ release: $(SYNCED) ## Sets the version, builds, tries the wheel, commits and tag
 build-tools: $(SYNCED) ## Writes scripts/build_tools.txt, the tools of the build with their hashes, from uv.lock
 	$(BIN)/uv export --quiet --locked --only-group build --no-emit-project --no-header --format requirements.txt \
 		--output-file scripts/build_tools.txt
+
+checkov-tools: $(SYNCED) ## Writes scripts/checkov.txt, checkov and its packages with their hashes, in their newest releases
+	echo checkov | $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-header --no-annotate \
+		--output-file scripts/checkov.txt -
 
 model: $(SYNCED) ## Explores every interleaving of the manifest's protocol, millions of states, in some minutes
 	@$(BIN)/python -m manifest_platform_tests.model

@@ -1,0 +1,1 @@
+"""AWS: the stacks of `deploy/aws`, and the permissions of each duty against the calls that it makes."""
