@@ -59,8 +59,9 @@ class LandingSettings(Settings):
 
     notify: str | None = Field(
         None,
-        description="a queue to which the storage sends its events of new objects, which wake a follower; such as"
-        " `sqs://QUEUE?region=eu-west-1`. Each dataset needs a queue of its own. A listing finds what a queue does not tell",
+        description="where the storage's events of new objects come from, which wake a follower: a queue for each dataset,"
+        " such as `sqs://QUEUE?region=eu-west-1`; or `http://HOST:PORT`, where the follower listens for what a server posts."
+        " A listing finds what events do not tell",
     )
 
     expected_every_seconds: dict[str, PositiveFloat] = Field(

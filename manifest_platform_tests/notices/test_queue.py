@@ -12,7 +12,8 @@ import pytest
 from moto.server import ThreadedMotoServer
 
 from manifest_platform.notices import Bell, kind_of
-from manifest_platform.notices.sqs.messages import NoEvent, objects_of
+from manifest_platform.notices.s3_events import NoEvent, objects_of
+from manifest_platform.notices.sqs.queue import QueueNotices
 
 MARKER = "landing/run=2024-05-14-12-00-00/_SUCCESS"
 EVENT = {"Records": [{"s3": {"bucket": {"name": "b"}, "object": {"key": "landing/run%3D2024-05-14-12-00-00/_SUCCESS"}}}]}
@@ -48,7 +49,7 @@ def test_a_wrong_url_is_refused(url: str) -> None:
 
 
 def test_an_unknown_kind_is_refused() -> None:
-    with pytest.raises(ValueError, match=r"^allowed: sqs://QUEUE\?region=eu-west-1$"):
+    with pytest.raises(ValueError, match=r"^allowed: http://127.0.0.1:9099, sqs://QUEUE\?region=eu-west-1$"):
         kind_of("kafka://x")
 
 
@@ -79,7 +80,7 @@ def test_messages_ring_and_are_deleted_after_the_listing_that_covers_them(
 ) -> None:
     client, url, named = queue
     monkeypatch.setattr("manifest_platform.notices.sqs.queue.WAIT_SECONDS", 1)
-    notices = kind_of(named)(named, lambda uri: uri.endswith("/_SUCCESS"))
+    notices = QueueNotices(named, lambda uri: uri.endswith("/_SUCCESS"))
     bell, warned = Bell(), list[str]()
     bell.listen(notices, "landing a", warned.append)
     try:
@@ -88,12 +89,12 @@ def test_messages_ring_and_are_deleted_after_the_listing_that_covers_them(
             other = json.dumps(EVENT).replace("_SUCCESS", "part-0")
             for body in ("poison", other, json.dumps({"Event": "s3:TestEvent"}), *[json.dumps(EVENT)] * 12):
                 client.send_message(QueueUrl=url, MessageBody=body)
-            while hidden(client, url) != (0, 12):
+            while hidden(client, url) != (0, 12) or len(notices._held) != 12:
                 bell.wait(1)
         assert "was deleted: it is not one of S3's events" in caplog.text and "poison" not in caplog.text
         covered = notices.taken()
         client.send_message(QueueUrl=url, MessageBody=json.dumps(EVENT))
-        while hidden(client, url) != (0, 13):
+        while len(notices._held) != 13:
             bell.wait(1)
         covered()
         assert hidden(client, url) == (0, 1), "a message that came during the listing stays"

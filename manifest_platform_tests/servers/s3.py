@@ -84,11 +84,12 @@ def _build(binary: Path) -> None:
 
 
 @contextmanager
-def s3_at(folder: Path) -> Generator[str]:
-    """Runs the server and gives its endpoint."""
+def s3_at(folder: Path, webhook: str | None = None) -> Generator[str]:
+    """Runs the server and gives its endpoint. `webhook`: where it posts its events; there must be a listener when it starts."""
     data, port = folder / "data", free_port()
     data.mkdir()
-    command = [versitygw(), "--port", f"127.0.0.1:{port}", "--region", REGION, "posix", data]
+    events = ["--event-webhook-url", webhook] if webhook else []
+    command = [versitygw(), "--port", f"127.0.0.1:{port}", "--region", REGION, *events, "posix", data]
     environment = {"PATH": os.defpath, "ROOT_ACCESS_KEY": ACCESS_KEY, "ROOT_SECRET_KEY": SECRET_KEY}
     with running(command, port, folder / "log", environment):
         yield f"http://127.0.0.1:{port}"

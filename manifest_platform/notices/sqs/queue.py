@@ -11,7 +11,7 @@ from urllib.parse import parse_qsl, urlsplit
 
 from manifest_platform import aws
 from manifest_platform.notices.contract import LandingNotices
-from manifest_platform.notices.sqs.messages import NoEvent, objects_of
+from manifest_platform.notices.s3_events import NoEvent, objects_of
 
 log = logging.getLogger(__name__)
 

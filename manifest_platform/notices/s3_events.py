@@ -1,4 +1,4 @@
-"""The objects that a message of a queue names: S3's own events, alone or within a message of SNS, and those of EventBridge."""
+"""The objects that a message names: S3's own events, alone or within a message of SNS, and those of EventBridge."""
 
 from __future__ import annotations
 
