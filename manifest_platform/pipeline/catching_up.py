@@ -29,6 +29,7 @@ from manifest_platform.warehouse.errors import (
     CannotLoad,
     CheckInvalid,
     NewerControlTables,
+    NotTakenOver,
     Unavailable,
     Unbelieved,
     Unclear,
@@ -157,7 +158,7 @@ def loading_together(
         applied = yield from ask(ApplyAll(tuple(orders)))
     except Unclear:
         return (yield from _settled(declared, claims))
-    except (CannotLoad, CheckInvalid, NewerControlTables, Unavailable, Unbelieved, ViewRefused) as error:
+    except (CannotLoad, CheckInvalid, NewerControlTables, NotTakenOver, Unavailable, Unbelieved, ViewRefused) as error:
         for some in _parts(claims, part):
             yield from ask(PutBackAll(tuple(some), f"{count} items could not be loaded together: {error}"))
         raise

@@ -72,6 +72,7 @@ from manifest_platform.warehouse.errors import (
     ManifestBehind,
     NeedsConsent,
     NewerControlTables,
+    NotTakenOver,
     Unavailable,
     Unbelieved,
     Unclear,
@@ -208,7 +209,7 @@ def loading(declared: Declared, ready: Ready, listing: Listing | OutputGone) -> 
         raise
     except CannotLoad as error:
         return (yield from _failed(claim, Failure.of(error, traceback.format_exc())))
-    except (CheckInvalid, NewerControlTables, Unavailable, Unbelieved, ViewRefused) as error:
+    except (CheckInvalid, NewerControlTables, NotTakenOver, Unavailable, Unbelieved, ViewRefused) as error:
         # Not the item's fault: the configuration or the whole warehouse is wrong, or it cannot be used now. COMMIT was not
         # sent, or it was answered, and then the ledger tells it to the next attempt.
         yield from ask(PutBack(claim, str(error)))

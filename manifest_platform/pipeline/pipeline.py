@@ -46,6 +46,7 @@ from manifest_platform.warehouse.repeats import Repeats
 if TYPE_CHECKING:
     from manifest_platform.warehouse.apply import Warehouse
     from manifest_platform.warehouse.engines.engine import EngineSettings
+    from manifest_platform.warehouse.takeover import FormerNotes
 
 
 UPKEEP = Application("upkeep")
@@ -86,6 +87,7 @@ class Pipeline:
         self.dataset = config.datasets[dataset]
         for folder in config.manifest.schemas:
             register_folder(Path(folder))
+        self._is_taken_over = False
         self.families: dict[str, str] = {}  # the families of tables, as far as this process has read them
         self._stack = ExitStack()
         if store is None:
@@ -169,9 +171,34 @@ class Pipeline:
         """The dataset's tables in the warehouse. Connects at first use."""
         from manifest_platform.warehouse.apply import open_warehouse
 
-        warehouse = open_warehouse(self.engine_settings, self.name, self.schema, view=self.source.applied_view)
+        view, former = self.source.applied_view, self._former_notes
+        warehouse = open_warehouse(self.engine_settings, self.name, self.schema, view=view, former=former)
         self._stack.callback(warehouse.close)
         return warehouse
+
+    @property
+    def _former_notes(self) -> FormerNotes | None:
+        """The notes of the loader that may have filled the dataset's schema before."""
+        from manifest_platform.warehouse.takeover import FormerNotes
+
+        loader = self.source.former_loader
+        return FormerNotes(loader.name, loader.table) if loader else None
+
+    def require_taken_over(self) -> None:
+        """Raises NotTakenOver if another loader has filled the dataset's tables, and they were not taken over.
+
+        Runs that are shredded before would keep the tables from being taken over. The warehouse is asked once, and not at all
+        after the first load. If it cannot be asked, the load finds out.
+        """
+        from manifest_platform.warehouse.apply import open_warehouse
+        from manifest_platform.warehouse.errors import Unavailable
+
+        former = None if self._is_taken_over else self._former_notes
+        if former and not self.manifest.state(self.load).feed(self.source.main).believed:
+            opened = open_warehouse(self.engine_settings, self.name, self.schema, read_only=True, patience=0.1, former=former)
+            with contextlib.closing(opened) as reader, contextlib.suppress(Unavailable):
+                (self.warehouse if self.has_warehouse_at_hand else reader).require_taken_over()
+                self._is_taken_over = True
 
     @cached_property
     def repeats(self) -> Repeats | None:

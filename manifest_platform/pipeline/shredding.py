@@ -91,8 +91,10 @@ def shred(
 
     A fault that is not the item's puts it back: a landing, output or registry that cannot be reached or refuses access, or a
     lost Spark. A job that died is repeated by halves, until the directory that causes it is alone. Raises SparkUnavailable
-    before any claim, LeaseLost.
+    and NotTakenOver before any claim, LeaseLost.
     """
+    for target in pipeline.targets:
+        pipeline.at(target).require_taken_over()
     session = spark()  # before any claim, so that a Spark that does not start is charged to no item
     suspected = len(items) == 1 and items[0].died_with(Application(SHRED)) is not None
     if suspected and not works(session):

@@ -84,7 +84,7 @@ from manifest_platform.warehouse.rules import (
 )
 from manifest_platform.warehouse.snapshot import NameKept, Replacement, replacement
 from manifest_platform.warehouse.tables import LOAD_TIME, Staged, Tables, check_counts, is_passing
-from manifest_platform.warehouse.takeover import Standing
+from manifest_platform.warehouse.takeover import FormerNotes, Standing
 from manifest_platform.warehouse.texts import Texts
 from manifest_platform.warehouse.upkeep import OldRows, Upkeep
 
@@ -125,10 +125,18 @@ class Warehouse:
 
     The data tables are in `schema`, by default the dataset's name; ledger and fence are in `manifest_platform`. Every method
     raises Unavailable if the warehouse cannot be reached, and LoadFailed if it refuses a statement. `view`: the view of loaded
-    items that the schema gets before the next load.
+    items that the schema gets before the next load. `former`: the notes of another loader, whose tables must be taken over
+    before the first load.
     """
 
-    def __init__(self, engine: Engine, dataset: str, schema: str | None = None, view: AppliedView | None = None) -> None:
+    def __init__(
+        self,
+        engine: Engine,
+        dataset: str,
+        schema: str | None = None,
+        view: AppliedView | None = None,
+        former: FormerNotes | None = None,
+    ) -> None:
         self.dataset = dataset
         self.schema = schema or dataset
         if self.schema == CONTROL_SCHEMA:
@@ -136,6 +144,7 @@ class Warehouse:
         self._engine = engine
         self._tables = Tables(engine, self.schema)
         self._view, self._has_view = view, False
+        self._former = former
         self._fence, self._ledger = Fence(engine, dataset), Ledger(engine, dataset, keeps_about=view is not None)
         self._known_tables, self._retired = KnownTables(engine, dataset), RetiredEntries(engine, dataset)
         self._renamed = RenamedColumns(engine, dataset)
@@ -211,6 +220,16 @@ class Warehouse:
     def fence_row(self, feed: str) -> Held:
         """Returns the fence's values for a feed. Raises LoadFailed if it has no row."""
         return self._fence.row(feed)
+
+    @repeated
+    def require_taken_over(self) -> None:
+        """Raises NotTakenOver if another loader has filled the schema, and this platform has loaded nothing. Writes nothing."""
+        if self._engine.exists():
+            self._require_taken_over()
+
+    def _require_taken_over(self) -> None:
+        if self._former and not self._fence.records():
+            takeover.refuse_unless_taken_over(self._engine, self.schema, self._former)
 
     def _require_fence(self, feed: str, believed: str | None) -> None:
         """Raises Unbelieved, before anything is created, if a warehouse without a fence should hold a believed record.
@@ -298,6 +317,7 @@ class Warehouse:
         `entries`: in the feed's order, with the rows that are known. `rows`: those of each table, all entries together. Nobody
         else may do this, or load, meanwhile. Raises LoadFailed if the ledger has loads of the feed that are not among them.
         """
+        self._former = None
         self.prepare(feed)
         there = {entry.item for entry in self._ledger.newest(feed, 0, "", self.patiently)}
         if other := sorted(there - {entry.item for entry in entries}):
@@ -427,6 +447,7 @@ class Warehouse:
     # Tables and columns, changed outside of transactions: some engines commit at DDL, or refuse it in a transaction.
 
     def _create_control_tables(self, feed: str) -> None:
+        self._require_taken_over()
         for schema in (CONTROL_SCHEMA, self.schema):
             self._engine.create_schema(schema)
         self._fence.create(feed)  # first, because it refuses a fence that a newer release has written
@@ -782,13 +803,14 @@ def open_warehouse(
     read_only: bool = False,
     patience: float | None = None,
     view: AppliedView | None = None,
+    former: FormerNotes | None = None,
 ) -> Warehouse:
     """Returns a dataset's tables in the warehouse of the settings. It connects at first use. Close it after use.
 
     `schema`: that of the tables; None: the dataset's name. `read_only`, `patience`: as in `EngineSettings.open`. `view`: the
-    view of loaded items that a load creates.
+    view of loaded items that a load creates. `former`: the notes of another loader, if a first load must not meet them.
     """
-    return Warehouse(settings.open(read_only=read_only, patience=patience), dataset, schema, view)
+    return Warehouse(settings.open(read_only=read_only, patience=patience), dataset, schema, view, former)
 
 
 def other_content(item: str, checksum: str, entry: Entry | None) -> OtherContent:

@@ -9,6 +9,7 @@ Unbelieved          the warehouse was set back, or is another database: nothing 
 ManifestBehind      the manifest was set back: it must believe the fence's record, and try again
 CheckInvalid        the configuration has a wrong check: nothing is loaded until it is fixed
 ViewRefused         the configuration asks for a view that cannot be created: nothing is loaded until it is fixed
+NotTakenOver        another loader has filled the schema: nothing is loaded until its tables are taken over
 Unclear             the outcome is unknown: raise the fence, then ask the ledger
 """
 
@@ -170,6 +171,10 @@ class CheckInvalid(WarehouseError, Misconfigured):
 
 class ViewRefused(WarehouseError, Misconfigured):
     """The view of loaded items cannot be created. Nothing was loaded, and no item is at fault."""
+
+
+class NotTakenOver(WarehouseError, Misconfigured):
+    """Another loader has filled the schema, and its loads were not taken over. Nothing was loaded, and no item is at fault."""
 
 
 class LoadFailed(CannotLoad):

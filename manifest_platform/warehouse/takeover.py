@@ -11,10 +11,32 @@ from manifest_platform.listing import Table
 from manifest_platform.warehouse.columns import Misfit, fit
 from manifest_platform.warehouse.control import LedgerEntry
 from manifest_platform.warehouse.engines.engine import Engine
+from manifest_platform.warehouse.errors import NotTakenOver
 from manifest_platform.warehouse.tables import Tables, nullable, stored_columns
 
 AT_ONCE = 500
 """Entries of a statement."""
+
+
+@dataclass(frozen=True)
+class FormerNotes:
+    """The table in which another loader, `loader`, notes what it has loaded into the same schema."""
+
+    loader: str
+    table: str
+
+
+def refuse_unless_taken_over(engine: Engine, schema: str, notes: FormerNotes) -> None:
+    """Raises NotTakenOver if another loader has filled a schema into which this platform has loaded nothing.
+
+    A drain before `cutover adopt` would load again all runs whose rows are in the tables.
+    """
+    if any(engine.compared(name) == engine.compared(notes.table) for name in engine.columns(schema)):
+        raise NotTakenOver(
+            f"schema {schema} has the table {notes.table}, in which {notes.loader} notes what it has loaded, and the runs that"
+            " are landed would be loaded again. Take the tables over with `cutover adopt`, or load into another schema"
+            " (load.schema_name). If the table has nothing to do with the rows of the schema, rename it. Nothing was loaded"
+        )
 
 
 @dataclass(frozen=True)

@@ -23,6 +23,7 @@ from manifest_platform.sources.snowplow.cutover import SnowplowLoader
 from manifest_platform_tests.pipeline.shop import EVENTS, Shop, drained, history, loaded_record, run_name, run_names, watermark
 
 ATOMIC = {"load": {"schema_name": "atomic"}}
+NOTES = "CREATE TABLE atomic.manifest (base VARCHAR(512), types VARCHAR, ingestion_tstamp TIMESTAMP, count_good INT)"
 NOTED = datetime(2024, 5, 15, tzinfo=UTC)
 LOADER = SnowplowLoader()
 LOADERS_COLUMNS = (
@@ -44,9 +45,7 @@ def former(home: Path, spark: Any, *numbers: int, landed: int = 4, noted: dict[i
     (home / "manifest.db").unlink()
     with closing(shop.place.open()) as warehouse:
         warehouse.execute("DROP SCHEMA manifest_platform CASCADE")
-        warehouse.execute(
-            "CREATE TABLE atomic.manifest (base VARCHAR(512), types VARCHAR, ingestion_tstamp TIMESTAMP, count_good INT)"
-        )
+        warehouse.execute(NOTES)
     note(shop, dict.fromkeys(numbers, EVENTS) | (noted or {}))
     return shop
 
@@ -181,17 +180,39 @@ def test_a_type_that_no_registry_has_is_a_hindrance(tmp_path: Path, spark: Any):
     assert problem.startswith("iglu:com.acme/never_published/jsonschema/1-0-0 was loaded, and its columns are not known")
 
 
-def test_a_dataset_that_loads_elsewhere_or_has_loaded_is_refused(tmp_path: Path, spark: Any):
-    shop = former(tmp_path / "a", spark, 0, 1, 2, 3)
-    beside = Shop(shop.home, load={"schema_name": "beside"})
+def test_a_dataset_that_loads_elsewhere_is_refused(tmp_path: Path, spark: Any):
+    former(tmp_path, spark, 0, 1, 2, 3)
+    beside = Shop(tmp_path, load={"schema_name": "beside"})
     with beside.open() as pipeline, pytest.raises(Refused, match=r"set datasets\.shop\.load\.schema_name: atomic"):
         adopt(pipeline)
-    Shop(shop.home, **ATOMIC)
+
+
+def test_a_dataset_that_has_loaded_is_refused(tmp_path: Path, spark: Any):
+    shop = Shop(tmp_path, **ATOMIC)
+    shop.shredded(spark, 4)
+    with shop.open() as pipeline:
+        drained(pipeline)
+    with closing(shop.place.open()) as warehouse:
+        warehouse.execute(NOTES)
+    note(shop, {0: EVENTS})
+    with shop.open() as pipeline, pytest.raises(WorkedOn):
+        adopt(pipeline)
+
+
+def test_a_drain_before_the_takeover_loads_nothing_and_blames_no_run(tmp_path: Path, spark: Any):
+    shop = former(tmp_path, spark, 0, 1)
     with shop.open() as pipeline:
         discover(pipeline, everything=True)
-        drained(pipeline, spark)
-        with pytest.raises(WorkedOn):
-            adopt(pipeline)
+        _, report = drained(pipeline, spark)
+    assert "schema atomic has the table manifest, in which Snowplow's loader notes" in report.reason
+    with shop.open() as pipeline:
+        assert not [*pipeline.manifest.attention(pipeline.source.main, pipeline.load.key)]
+    with closing(shop.place.open(read_only=True)) as warehouse:
+        [[rows]] = warehouse.execute("SELECT count(*) FROM atomic.events")
+    assert rows == 2 * EVENTS
+    with shop.open() as pipeline:
+        adopt(pipeline)
+        assert loaded(drained(pipeline, spark)[0]) == run_names(2, 3)
 
 
 def test_a_schema_without_notes_has_nothing_to_take_over(tmp_path: Path):
