@@ -81,6 +81,18 @@ class Server:
         self.http = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
         self.url = f"http://127.0.0.1:{self.http.server_port}"
 
+    def fail_at_random(self, share: float) -> Counter[int]:
+        """Lets this share of the answers be errors, cut connections, half answers or web pages. Returns a count of each kind."""
+        chance, faults = random.Random(19), Counter[int]()
+
+        def fails() -> int:
+            kind = chance.choice([500, 502, 503, 429, 408, -1, 298, 299]) if chance.random() < share else 0
+            faults[kind] += 1
+            return kind
+
+        self.fails = fails
+        return faults
+
     def opened(self, folder: Path | None = None, **kept: float) -> Resolver:
         return Resolver([Place(self.url, cache=Cache(str(folder) if folder else None, **kept))])
 
@@ -180,17 +192,8 @@ def test_what_was_found_is_used_while_the_registry_is_down(
 @pytest.mark.parametrize("lists", [True, False])
 def test_a_registry_that_fails_at_random_sends_no_row_to_bad(lists: bool, server: Server, tmp_path: Path) -> None:
     """Errors, cut connections, half answers and web pages: a batch either fails as a whole or every line is good."""
-    chance = random.Random(19)
     few = b"\n".join(enriched(contexts=contexts(*(entity(name(n), {"id": "a"}) for n in range(5)))) for _ in range(2))
-    kinds = [500, 502, 503, 429, 408, -1, 298, 299]
-    faults: Counter[int] = Counter()
-
-    def fails() -> int:
-        kind = chance.choice(kinds) if chance.random() < 0.3 else 0
-        faults[kind] += 1
-        return kind
-
-    server.lists, server.fails = lists, fails
+    server.lists, faults = lists, server.fail_at_random(0.3)
     for batch in range(12):
         folder = tmp_path / "kept" if batch % 2 else None
         try:
@@ -201,6 +204,36 @@ def test_a_registry_that_fails_at_random_sends_no_row_to_bad(lists: bool, server
     assert faults.total() - faults[0] > 20
     server.fails = lambda: 0
     assert shredded(server.opened(tmp_path / "kept"), few).good == 2
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("lists", [True, False])
+def test_an_hour_of_faults_sends_no_row_to_bad(
+    lists: bool, server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A run a minute, with the cache's own times. Every few minutes its events have a new type, or a new revision of a type."""
+    server.lists, faults = lists, server.fail_at_random(0.7)
+    now, begun = time.time, time.time()
+    waiting: list[bytes] = []
+    outages = 0
+    for minute in range(60):
+        monkeypatch.setattr(cache.time, "time", lambda at=minute: begun + 60 * at)
+        used = [name(number) for number in range(minute // 3 + 1)] + [name(minute // 3, f"1-0-{minute % 3}")]
+        for key in used:
+            server.schemas.setdefault(key, schema(key))
+        waiting.append(b"\n".join(enriched(contexts=contexts(*(entity(key, {"id": "a"}) for key in used))) for _ in range(2)))
+        for run in [*waiting]:
+            try:
+                found = shredded(server.opened(tmp_path / "kept"), run)
+            except RegistryUnavailable:
+                outages += 1
+            else:
+                assert (found.good, found.bad.num_rows) == (2, 0), f"minute {minute}"
+                waiting.remove(run)
+    monkeypatch.setattr(cache.time, "time", now)
+    assert outages > 10 and faults.total() - faults[0] > 100
+    server.fails = lambda: 0
+    assert all(shredded(server.opened(tmp_path / "kept"), run).good == 2 for run in waiting)
 
 
 def test_a_folder_that_others_can_write_to_is_not_used(server: Server, tmp_path: Path) -> None:
