@@ -36,16 +36,20 @@ WORKERS ?= 5
 help: ## Lists these targets
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1|\2/p' Makefile | while IFS='|' read -r name text; do printf '%-18s %s\n' "$$name" "$$text"; done
 
-demo: $(SYNCED) ## Loads ten runs of a web shop, one broken, one late: about a minute (PIPELINE=veeva: a vault's day; STORE=dynamodb; WAREHOUSE=postgresql, redshift-standin)
+demo: $(SYNCED) ## Loads ten runs of a web shop, one broken, one late: about a minute (PIPELINE=veeva: a vault's day; STORE=dynamodb; WAREHOUSE=postgresql, redshift-standin; DEPLOYMENT=cluster: S3, DynamoDB, PostgreSQL and two Spark workers)
 	@$(BIN)/$(if $(filter redshift-standin,$(WAREHOUSE)),python -m manifest_platform_tests.demo.standin,manifest-platform demo $(if $(WAREHOUSE),--warehouse $(WAREHOUSE))) \
-		$(if $(PIPELINE),--pipeline $(PIPELINE)) $(if $(STORE),--store $(STORE))
+		$(if $(PIPELINE),--pipeline $(PIPELINE)) $(if $(STORE),--store $(STORE)) $(if $(filter cluster,$(DEPLOYMENT)),--cluster)
 
-ui: $(SYNCED) ## Starts Dagster with the same data, on http://127.0.0.1:3000 (PIPELINE=veeva, WAREHOUSE=postgresql, UI_HOST, UI_PORT)
+ui: $(SYNCED) ## Starts Dagster with the same data, on http://127.0.0.1:3000 (PIPELINE=veeva, WAREHOUSE=postgresql, DEPLOYMENT=cluster, UI_HOST, UI_PORT)
 	@mkdir -p -m 700 .dagster_home
 	@cp dagster.yaml .dagster_home/
+ifeq ($(DEPLOYMENT),cluster)
+	@DAGSTER_CLI_DEV_HOST=$(UI_HOST) DAGSTER_CLI_DEV_PORT=$(UI_PORT) $(BIN)/manifest-platform demo --cluster --serve
+else
 	$(if $(WAREHOUSE),@$(BIN)/manifest-platform demo --serve --warehouse $(WAREHOUSE) $(if $(PIPELINE),--pipeline $(PIPELINE)))
 	$(if $(DEMO_CONFIG),MANIFEST_PLATFORM_CONFIG="$(CURDIR)/$(DEMO_CONFIG)") \
 	DAGSTER_HOME="$(CURDIR)/.dagster_home" $(BIN)/dagster dev -w workspace.yaml -h $(UI_HOST) -p $(UI_PORT)
+endif
 
 test: $(SYNCED) ## Runs the tests, without those that take minutes (TESTS=path for some, STORES=all, WORKERS=n processes)
 	$(BIN)/pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder -m "not long and not installed" --stores=$(STORES) $(TESTS)
@@ -110,8 +114,8 @@ checkov-tools: $(SYNCED) ## Writes scripts/checkov.txt, checkov and its packages
 model: $(SYNCED) ## Explores every interleaving of the manifest's protocol, millions of states, in some minutes
 	@$(BIN)/python -m manifest_platform_tests.model
 
-soak: $(SYNCED) ## Plays a long day: runs land, some corrupt, processes are killed; audits it and prints the growth (MINUTES=20)
-	@$(BIN)/python -m manifest_platform_tests.soak --minutes $(or $(MINUTES),20)
+soak: $(SYNCED) ## Plays a long day: runs land, some corrupt, processes are killed; audits it and prints the growth (MINUTES=20; DEPLOYMENT=cluster)
+	@$(BIN)/python -m manifest_platform_tests.soak$(if $(filter cluster,$(DEPLOYMENT)),.on_cluster --minutes $(or $(MINUTES),10), --minutes $(or $(MINUTES),20)) $(if $(SEED),--seed $(SEED))
 
 way-of-an-item: $(SYNCED) ## Lists our modules that one item's drain runs, by layer
 	@$(BIN)/python scripts/way_of_an_item

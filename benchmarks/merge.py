@@ -254,8 +254,8 @@ def print_many_ranges(spark: SparkSession, root: Path, objects: int, ranges: int
 def print_requests(files: Sequence[Path]) -> None:
     """Prints the number of requests for merging a range of objects in S3."""
     sys.path.append(str(REPOSITORY))
+    from manifest_platform.demo.s3 import ACCESS_KEY, REGION, SECRET_KEY, S3Server, versitygw
     from manifest_platform.demo.server import free_port, running
-    from manifest_platform_tests.servers.s3 import ACCESS_KEY, REGION, SECRET_KEY, S3Server, versitygw
 
     with tempfile.TemporaryDirectory() as home:
         (Path(home) / "data" / "bench").mkdir(parents=True)

@@ -335,8 +335,8 @@ def _asked(log: Path) -> Counter[str]:
 def s3_server(home: Path) -> Generator[Path]:
     """Runs the S3 server of the tests with the bucket `bench`, for this process and those it starts. Gives the server's log."""
     sys.path.append(str(REPOSITORY))
+    from manifest_platform.demo.s3 import ACCESS_KEY, REGION, SECRET_KEY, S3Server, versitygw
     from manifest_platform.demo.server import free_port, running
-    from manifest_platform_tests.servers.s3 import ACCESS_KEY, REGION, SECRET_KEY, S3Server, versitygw
 
     (home / "data" / "bench").mkdir(parents=True)
     port, log = free_port(), home / "log"

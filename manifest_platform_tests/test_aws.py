@@ -17,12 +17,13 @@ import manifest_platform
 from manifest_platform import aws, config, storage
 from manifest_platform.config import ConfigError
 from manifest_platform.demo.dynamodb import DynamoDbLocal
+from manifest_platform.demo.s3 import S3Server
 from manifest_platform.manifest.stores.dynamodb.store import DynamoDbStore
 from manifest_platform.pipeline import Stop
 from manifest_platform.pipeline.discovery import discover
 from manifest_platform_tests.pipeline.shop import EVENTS, Shop, ended, history, run_names
 from manifest_platform_tests.servers.proxy import Chooser, Fault, first_attempts, from_on, nothing
-from manifest_platform_tests.servers.s3 import S3Server, requests_of, through
+from manifest_platform_tests.servers.s3 import requests_of, through
 
 PACKAGE = Path(manifest_platform.__file__).parent
 MOST_REQUESTS = 60

@@ -7,8 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from manifest_platform.demo.s3 import S3Server
 from manifest_platform.storage import ObjectFolder, as_uri, is_refusal, local_path, write_bytes
-from manifest_platform_tests.servers.s3 import S3Server, requests_of
+from manifest_platform_tests.servers.s3 import requests_of
 
 
 @pytest.fixture(params=["local", "s3"])

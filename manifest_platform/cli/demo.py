@@ -50,14 +50,19 @@ def demo(
     land: Annotated[
         bool, typer.Option("--land", help="Write one more run of the web shop, with the current time, and do nothing else.")
     ] = False,
+    cluster: Annotated[
+        bool, typer.Option("--cluster", help="Run the web shop on S3, DynamoDB Local, PostgreSQL and a Spark cluster, here.")
+    ] = False,
     serve: Annotated[
-        bool, typer.Option("--serve", help="Start the PostgreSQL server of an earlier demo again, and do nothing else.")
+        bool,
+        typer.Option("--serve", help="Start the PostgreSQL server of an earlier demo again; with --cluster, end with Dagster."),
     ] = False,
 ) -> int:
     """Runs a demo in this folder: loads invented data, with a broken and a late directory.
 
     Takes about a minute. Writes a configuration file into this folder and everything else below .demo (for a vault
-    .demo-veeva, on DynamoDB .demo-dynamodb, on PostgreSQL .demo-postgresql). Removes the files of an earlier demo first.
+    .demo-veeva, on DynamoDB .demo-dynamodb, on PostgreSQL .demo-postgresql, on a cluster .demo-cluster). Removes the files of
+    an earlier demo first.
     """
     from manifest_platform.demo import run
 
@@ -65,7 +70,10 @@ def demo(
         if clean:
             say("\n".join(f"removed {home}" for home in run.remove(pipeline.value)))
         elif land:
-            say(f"{run.land(warehouse.value)} has landed")
+            say(f"{run.land_on_cluster() if cluster else run.land(warehouse.value)} has landed")
+        elif cluster:
+            run.refuse_on_cluster(pipeline.value, store.value, warehouse.value)
+            run.tell_on_cluster(day.date() if day else None, serve)
         elif serve:
             say(f"{run.serve(pipeline.value, warehouse.value)} answers")
         else:

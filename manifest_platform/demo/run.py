@@ -1,12 +1,15 @@
 """Runs the demo: the story of a source, with the operator's own commands, in the current folder.
 
 The manifest is in SQLite, or in DynamoDB Local, which runs only during the demo. The warehouse is a DuckDB file, or a
-PostgreSQL server in the demo's directory, which keeps running.
+PostgreSQL server in the demo's directory, which keeps running. On a cluster, all data are in servers that run only during the
+demo.
 """
 
 from __future__ import annotations
 
 import os
+import subprocess
+import sys
 from datetime import UTC, date, datetime
 from pathlib import Path
 from types import ModuleType
@@ -15,11 +18,12 @@ from typing import Any
 import typer
 
 from manifest_platform import config, extras, storage
-from manifest_platform.demo import shop, vault
+from manifest_platform.demo import cluster, shop, vault
 from manifest_platform.demo.dynamodb import dynamodb_local
 from manifest_platform.demo.postgresql import PostgreSQLServer
 from manifest_platform.demo.server import ServerFailed
 from manifest_platform.demo.stage import (
+    DAGSTER_HOME,
     HOME_VARIABLE,
     SERVER_FOLDER,
     DemoFailed,
@@ -39,6 +43,7 @@ WAREHOUSES = ("duckdb", "postgresql")
 _TOGETHER = (*((store, WAREHOUSES[0]) for store in STORES), (STORES[0], WAREHOUSES[1]))
 """The stores and warehouses that the demo combines."""
 TABLE = "manifest-platform-demo"
+CLUSTER_FOLDER = f"{shop.FOLDER}-cluster"
 LAB = "lab"
 """The second target of the demo on PostgreSQL."""
 EXPECTED = (DemoFailed, ServerFailed, config.ConfigError)
@@ -67,6 +72,59 @@ def tell(pipeline: str, store: str, day: date | None = None, warehouse: str = WA
     return home
 
 
+def tell_on_cluster(day: date | None = None, serve: bool = False) -> Path:
+    """Removes an earlier demo on a cluster, then runs the web shop's story on one; returns its directory.
+
+    `serve`: then shows it in Dagster, and keeps the servers until Dagster ends. Raises as `tell`.
+    """
+    home = begin(shop, CLUSTER_FOLDER)
+    day = day or shop.day_before(datetime.now(UTC))
+    then = "The servers run until Dagster ends." if serve else "The servers have ended, and their data go with the next demo."
+    with stage(home, then):
+        typer.echo("Starting S3, DynamoDB Local, PostgreSQL, and Spark's master, two workers and Connect server.")
+        typer.echo("The first time, the S3 server is built and DynamoDB Local is downloaded, which takes some minutes.")
+        with cluster.deployment(home) as servers:
+            typer.echo(f"S3 is {servers.s3.endpoint}, the store {servers.store}, Spark {servers.remote}.")
+            own = configure(shop, home, **servers.configuration(shop.DATASET))
+            say("The manifest will be in a DynamoDB table. Create it once:")
+            type_("manifest-platform store create")
+            shop.tell(home, day)
+            if serve:
+                _show(home, {**servers.s3.environment, config.VARIABLE: str(own)})
+    again = f"{program('manifest-platform')} demo --cluster"
+    typer.echo(f"  {again} --serve   tells the same again, then shows it in Dagster, with the servers running")
+    typer.echo(f"  {os.path.relpath(own)}   is an example of a configuration for such a deployment")
+    return home
+
+
+def refuse_on_cluster(pipeline: str, store: str, warehouse: str) -> None:
+    """Raises DemoFailed if a demo on a cluster is asked for another story, store or warehouse than it has."""
+    if (pipeline, store, warehouse) != ("snowplow", STORES[0], WAREHOUSES[0]):
+        raise DemoFailed(
+            "the demo on a cluster has its own store and warehouse, and tells the web shop's story only: leave out"
+            " --pipeline, --store and --warehouse"
+        )
+
+
+def _show(home: Path, variables: dict[str, str]) -> None:
+    """Lands some more runs and runs Dagster until it ends or is interrupted."""
+    for number in range(shop.MORE):
+        shop.land(home, datetime.now(UTC) - number * shop.STEP)
+    file = os.path.relpath(cluster.write_environment(home, variables))
+    say(f"Dagster starts, and loads {shop.MORE} runs that have just landed. In another terminal:")
+    typed = program("manifest-platform")
+    typer.echo(f"  . {file}   then the commands below work there, while Dagster runs")
+    typer.echo(f"  {typed} demo --land --cluster   lands one more run; watch Dagster load it")
+    typer.echo(f"  {typed} status")
+    environment = {**os.environ, **variables, "DAGSTER_HOME": str(DAGSTER_HOME.absolute())}
+    command = [sys.executable, "-m", "dagster", "dev", "-m", "manifest_platform.definitions"]
+    dagster = subprocess.Popen(command, env=environment)
+    try:
+        dagster.wait()
+    except KeyboardInterrupt:
+        dagster.wait()  # the terminal has interrupted it too
+
+
 def begin(story: ModuleType, folder: str) -> Path:
     """Removes an earlier demo, and lays out the files of a story; returns its directory, which `stage` creates."""
     extras.need("pyspark", "pyarrow", "duckdb")
@@ -89,13 +147,23 @@ def remove(pipeline: str) -> list[Path]:
     story = STORIES[pipeline]
     there = os.environ.get(HOME_VARIABLE)
     homes: list[Path] = []
-    for store, warehouse in _TOGETHER:
+    folders = [_folder(story, store, warehouse) for store, warehouse in _TOGETHER]
+    for folder in [*folders, *([CLUSTER_FOLDER] if story is shop else [])]:
         os.environ[HOME_VARIABLE] = there or ""
-        home = home_of(story.CONFIGURATION, _folder(story, store, warehouse), story.DATASET)
+        home = home_of(story.CONFIGURATION, folder, story.DATASET)
         if home not in homes:
             clean(home, story.CONFIGURATION)
             homes.append(home)
     return homes
+
+
+def land_on_cluster() -> str:
+    """Writes one more run into the landing root of a demo on a cluster that runs now. Raises an error of EXPECTED."""
+    home = home_of(shop.CONFIGURATION, CLUSTER_FOLDER, shop.DATASET)
+    if not (home / cluster.ENVIRONMENT).exists():
+        raise DemoFailed(f"{home} runs no servers: run {program('manifest-platform')} demo --cluster --serve first")
+    os.environ[config.VARIABLE] = str(home / shop.CONFIGURATION)
+    return shop.land(home, datetime.now(UTC))
 
 
 def land(warehouse: str = WAREHOUSES[0]) -> str:

@@ -6,13 +6,12 @@ replayed.
 
 from __future__ import annotations
 
-import shutil
 from datetime import UTC, date, datetime, time, timedelta
 from pathlib import Path
 
 import typer
 
-from manifest_platform import config
+from manifest_platform import config, storage
 from manifest_platform.cli import Exit
 from manifest_platform.cli.remedies import command_of
 from manifest_platform.demo.events import SCHEMAS, write_run
@@ -20,7 +19,7 @@ from manifest_platform.demo.postgresql import PostgreSQLServer
 from manifest_platform.demo.stage import MARKER, DemoFailed, ledger, program, say, sql, type_, ui_command
 from manifest_platform.manifest import Blocked
 from manifest_platform.pipeline import Pipeline
-from manifest_platform.sources.snowplow.settings import FEED
+from manifest_platform.sources.snowplow.settings import FEED, SnowplowSettings
 
 CONFIGURATION, FOLDER = config.DEFAULT_FILE, ".demo"
 DATASET = "acme"
@@ -57,9 +56,9 @@ def day_before(now: datetime) -> date:
 
 def tell(home: Path, day: date) -> None:
     """Runs the story in the demo's directory, with data of `day`. Raises DemoFailed if a command ends in an unexpected way."""
-    registry, landing = home / "schemas", _landing(home)
+    registry, landing = _registry(), _landing()
     bad, late = run_name(day, BROKEN), run_name(day, LATE)
-    _set_up(registry, landing, day)
+    set_up(registry, landing, day)
 
     say(
         "1. Discover. A run is complete when its marker _SUCCESS has landed. Discovery lists the landing root and registers the"
@@ -82,7 +81,7 @@ def tell(home: Path, day: date) -> None:
     say("4. Recovery. The operator publishes the missing schemas, runs the printed command, and drains again.")
     for schema in NEW_SCHEMAS:
         typer.echo(f"  publishing iglu:{schema}")
-        shutil.copy(SCHEMAS / schema, registry / schema)
+        _publish(registry, schema, (SCHEMAS / schema).read_text())
     type_(_printed_command(bad))
     type_("manifest-platform drain")
     _tell_of_evolution()
@@ -127,7 +126,7 @@ def _tell_of_duplicates(day: date) -> None:
     type_(sql(RENAMED))
 
 
-def _tell_of_replay(registry: Path) -> None:
+def _tell_of_replay(registry: str) -> None:
     say(
         "7. Replay. Some lines of every run are bad. They do not stop a run, and are kept with the reason. Some name the schema"
         f" iglu:{UNHEARD_OF}/jsonschema/1-0-0, which no registry has:"
@@ -141,13 +140,15 @@ def _tell_of_replay(registry: Path) -> None:
     type_("manifest-platform bad count")
 
 
-def publish_unheard_of(registry: Path) -> None:
+def publish_unheard_of(registry: str) -> None:
     """Writes the schema UNHEARD_OF into a registry."""
     (version,) = (SCHEMAS / LIKE / "jsonschema").iterdir()
     text = version.read_text().replace(f'"name": "{LIKE.rpartition("/")[2]}"', f'"name": "{UNHEARD_OF.rpartition("/")[2]}"')
-    place = registry / UNHEARD_OF / "jsonschema" / version.name
-    place.parent.mkdir(parents=True)
-    place.write_text(text)
+    _publish(registry, f"{UNHEARD_OF}/jsonschema/{version.name}", text)
+
+
+def _publish(registry: str, schema: str, text: str) -> None:
+    storage.write_bytes(f"{storage.as_uri(registry)}/{schema}", text.encode())
 
 
 def tell_of_an_outage(home: Path, day: date, server: PostgreSQLServer) -> None:
@@ -157,7 +158,7 @@ def tell_of_an_outage(home: Path, day: date, server: PostgreSQLServer) -> None:
         f" own order, ledger and fence. Now the warehouse's server stops, and {run_name(day, RUNS)} lands."
     )
     server.stop()
-    _write(_landing(home), day, RUNS)
+    _write(_landing(), day, RUNS)
     say("The drain loads the run into lab. For the warehouse nothing fails: the run waits.")
     type_("manifest-platform drain", Exit.FAILED)
     say("The server starts again. The next drain loads what the warehouse lacks, and nothing twice.")
@@ -205,26 +206,34 @@ def land(home: Path, now: datetime) -> str:
     """Writes one more run, with the time `now`, and returns its name. Raises DemoFailed if no demo has run here."""
     if not (home / MARKER).exists():
         raise DemoFailed(f"{home} has no demo to land a run for: run {program('manifest-platform')} demo first")
-    written = write_run(_landing(home), now.replace(microsecond=0), EVENTS, seed=1, bad_lines=BAD_LINES, parts=2)
+    written = write_run(_landing(), now.replace(microsecond=0), EVENTS, seed=1, bad_lines=BAD_LINES, parts=2)
     return written.uri.rpartition("/")[2]
 
 
-def _landing(home: Path) -> Path:
-    return home / "landing" / "enriched"
+def _landing() -> str:
+    return config.load().datasets[DATASET].landing.root
 
 
-def _set_up(registry: Path, landing: Path, day: date) -> None:
-    shutil.copytree(SCHEMAS, registry)
-    for schema in NEW_SCHEMAS:
-        (registry / schema).unlink()
+def _registry() -> str:
+    settings = config.load().datasets[DATASET]
+    assert isinstance(settings, SnowplowSettings)
+    return settings.shred.schemas[0]
+
+
+def set_up(registry: str, landing: str, day: date) -> None:
+    """Publishes the schemas except NEW_SCHEMAS, and lands the runs except LATE, and a directory that is no run."""
+    for file in SCHEMAS.rglob("*"):
+        name = file.relative_to(SCHEMAS).as_posix()
+        if file.is_file() and name not in NEW_SCHEMAS:
+            _publish(registry, name, file.read_text())
     for number in range(RUNS):
         if number != LATE:
             _write(landing, day, number)
-    (landing / stray(day)).mkdir()
+    storage.write_bytes(f"{storage.as_uri(landing)}/{stray(day)}/part-00000.tsv", b"")
     typer.echo(f"{RUNS - 1} runs with {EVENTS:,} events each, of an invented web shop, have landed in {landing}.")
 
 
-def _write(landing: Path, day: date, number: int) -> None:
+def _write(landing: str, day: date, number: int) -> None:
     time_ = _time(day, number)
     new_version = number in (LATE, BROKEN)
     resent, taken_ids = (RESENT, TAKEN_IDS) if number == DUPLICATED else (0, 0)

@@ -20,6 +20,7 @@ from manifest_platform import config, failpoints, storage
 from manifest_platform.cli import main
 from manifest_platform.cli.output import WIDTH
 from manifest_platform.demo.events import write_run
+from manifest_platform.demo.s3 import REGION
 from manifest_platform.manifest import Store
 from manifest_platform.merging import names
 from manifest_platform.merging.garbage import upkeep
@@ -37,7 +38,6 @@ from manifest_platform.pipeline.discovery import discover
 from manifest_platform.pipeline.merge import Merging
 from manifest_platform_tests.merging import given
 from manifest_platform_tests.pipeline.shop import EVENTS, NAME, REPOSITORY, Shop
-from manifest_platform_tests.servers.s3 import REGION
 
 RUNS, TABLES = 3, 7
 DAY = "2024-05-14"

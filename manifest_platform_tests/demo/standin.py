@@ -17,9 +17,9 @@ from pathlib import Path
 import typer
 
 from manifest_platform.demo import run, shop
+from manifest_platform.demo.s3 import PROXY_VARIABLES, S3Server
 from manifest_platform.demo.stage import stage
 from manifest_platform_tests.servers.redshift import ROLE, Redshift, stand_in_of
-from manifest_platform_tests.servers.s3 import PROXY_VARIABLES, S3Server
 from manifest_platform_tests.servers.shared import shared
 
 FOLDER = f"{shop.FOLDER}-redshift-standin"
@@ -63,7 +63,7 @@ def servers(folder: Path) -> Generator[Servers]:
     import boto3
 
     with (
-        shared(folder, "manifest_platform_tests.servers.s3:s3_at") as endpoint,
+        shared(folder, "manifest_platform.demo.s3:s3_at") as endpoint,
         shared(folder, "manifest_platform_tests.servers.redshift:redshift_at") as address,
     ):
         for name in list(os.environ):

@@ -25,7 +25,7 @@ CLICKS = "com_acme_link_click_1"
 def begun(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The demo's directory as the story begins: the newest schemas are not published."""
     home = tmp_path_factory.mktemp("demo")
-    shop._set_up(home / "schemas", shop._landing(home), DAY)
+    shop.set_up(str(home / "schemas"), str(home / "landing"), DAY)
     return home
 
 
@@ -36,7 +36,7 @@ def registry(begun: Path, tmp_path: Path) -> Path:
 
 def lines_of(home: Path, number: int) -> bytes:
     """The lines of the n-th run."""
-    run = shop._landing(home) / shop.run_name(DAY, number)
+    run = home / "landing" / shop.run_name(DAY, number)
     data = b""
     for part in sorted(run.glob("part-*")):
         system, path = storage.filesystem(part.as_uri())
@@ -84,7 +84,7 @@ def test_the_lines_that_the_story_replays_are_good_once_their_schema_is_publishe
     assert len(about) == 2
     replayed = b"".join(split[row["line"] - 1] + b"\n" for row in about)
     assert shredded(registry, replayed).good == 0
-    shop.publish_unheard_of(registry)
+    shop.publish_unheard_of(str(registry))
     now = shredded(registry, replayed)
     assert (now.good, now.bad.num_rows) == (2, 0)
     assert now.tables["com_acme_unheard_of_1"].num_rows == 2

@@ -20,6 +20,7 @@ from hypothesis import strategies as st
 from pyarrow.fs import FileSelector
 
 from manifest_platform import storage
+from manifest_platform.demo.s3 import S3Server
 from manifest_platform.merging import fetching, files, kernel, sorting, tally
 from manifest_platform.merging.errors import (
     ChangedInput,
@@ -34,7 +35,6 @@ from manifest_platform.merging.kernel import Merged, MergeOptions, MergeTask, me
 from manifest_platform.merging.plan import DEFAULT, plan
 from manifest_platform.merging.state import MergedTable, Partition, SmallObject
 from manifest_platform_tests.servers.proxy import Fault, from_on, nothing, proxied
-from manifest_platform_tests.servers.s3 import S3Server
 
 DAY = date(2024, 5, 1)
 SECOND = 1_000_000

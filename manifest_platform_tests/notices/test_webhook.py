@@ -11,9 +11,9 @@ import boto3
 import httpx
 import pytest
 
+from manifest_platform.demo.s3 import S3Server, s3_at
 from manifest_platform.demo.server import free_port
 from manifest_platform.notices import Bell, kind_of
-from manifest_platform_tests.servers.s3 import S3Server, s3_at
 from manifest_platform_tests.waking import s3_record
 
 MARKER = "landing/run=2024-05-14-12-00-00/_SUCCESS"

@@ -18,6 +18,7 @@ from moto import mock_aws
 from manifest_platform import masking
 from manifest_platform.config import ConfigError, load
 from manifest_platform.demo.dynamodb import DynamoDbLocal
+from manifest_platform.demo.s3 import ACCESS_KEY, REGION, SECRET_KEY, S3Server
 from manifest_platform.manifest.stores.dynamodb.table import create_table
 from manifest_platform.orchestration import aws
 from manifest_platform.orchestration.build import build_defs
@@ -26,7 +27,6 @@ from manifest_platform.pipeline.discovery import discover
 from manifest_platform.sources.snowplow.settings import FEED
 from manifest_platform_tests.orchestration.dagster_shop import PARTITIONS
 from manifest_platform_tests.pipeline.shop import NAME, Shop, run_names
-from manifest_platform_tests.servers.s3 import ACCESS_KEY, REGION, SECRET_KEY, S3Server
 
 SECRET = "canary-of-a-store"
 

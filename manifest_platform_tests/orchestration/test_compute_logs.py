@@ -12,8 +12,8 @@ import pytest
 import yaml
 from dagster._core.instance.ref import InstanceRef
 
+from manifest_platform.demo.s3 import S3Server
 from manifest_platform_tests.pipeline.shop import REPOSITORY
-from manifest_platform_tests.servers.s3 import S3Server
 
 FILE = (REPOSITORY / "dagster.yaml").read_text()
 

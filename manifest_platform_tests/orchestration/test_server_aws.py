@@ -18,12 +18,12 @@ import pytest
 
 from manifest_platform import storage
 from manifest_platform.demo.dynamodb import DynamoDbLocal
+from manifest_platform.demo.s3 import ACCESS_KEY, SECRET_KEY, S3Server
 from manifest_platform.fake_vault import FakeVault, Simulation, VaultSettings
 from manifest_platform.manifest.stores.dynamodb.table import create_table
 from manifest_platform.pipeline.discovery import discover
 from manifest_platform.sources.veeva.layout import ATTEMPT, SIDECAR
 from manifest_platform_tests.orchestration.dagster_server import Server, message
-from manifest_platform_tests.servers.s3 import ACCESS_KEY, SECRET_KEY, S3Server
 from manifest_platform_tests.servers.spark import CONF, s3a_jars
 from manifest_platform_tests.sources.veeva.ward.ward import (
     FULL,

@@ -5,7 +5,6 @@ An item may be tried once here: an attempt that counted would fail it.
 
 from __future__ import annotations
 
-import socket
 from collections.abc import Callable, Generator, Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
@@ -18,21 +17,11 @@ from manifest_platform.pipeline import Budget, Stop
 from manifest_platform.warehouse.engines.postgresql.engine import PostgreSQL
 from manifest_platform_tests.pipeline.shop import EVENTS, Shop, drained, history, run_names
 from manifest_platform_tests.servers.postgres import Postgres, postgres_at
-from manifest_platform_tests.servers.proxy import Fault, Proxy, nothing, proxied
-from manifest_platform_tests.servers.warehouses import DatabasePlace
+from manifest_platform_tests.servers.proxy import Fault, nothing
+from manifest_platform_tests.servers.warehouses import DatabasePlace, ProxiedPlace, proxied_place
 
 ONCE = {"max_attempts": 1}
 ROLE, PASSWORD = "loader_in_outages", "right horse battery"
-
-
-class ProxiedPlace(DatabasePlace):
-    """A database that the drain reaches through a proxy, and tests directly."""
-
-    proxy: Proxy
-
-    @property
-    def settings(self) -> dict[str, Any]:
-        return {"kind": self.kind, "url": f"postgresql://postgres@127.0.0.1:{self.proxy.port}/{self.database}?sslmode=disable"}
 
 
 @pytest.fixture(autouse=True)
@@ -42,13 +31,7 @@ def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def cut(postgres_server: Postgres, tmp_path: Path) -> Iterator[ProxiedPlace]:
-    def connect() -> socket.socket:
-        found = socket.socket(socket.AF_UNIX)
-        found.connect(str(postgres_server.socket_folder / ".s.PGSQL.5432"))
-        return found
-
-    place = ProxiedPlace(postgres_server, tmp_path)
-    with proxied(connect, is_http=False) as place.proxy:
+    with proxied_place(postgres_server, tmp_path) as place:
         yield place
         place.proxy.choose(nothing)
     place.remove()

@@ -18,7 +18,7 @@ import pytest
 
 from manifest_platform import aws
 from manifest_platform.demo.dynamodb import DynamoDbLocal, dynamodb_local
-from manifest_platform_tests.servers.s3 import PROXY_VARIABLES
+from manifest_platform.demo.s3 import PROXY_VARIABLES
 from manifest_platform_tests.servers.shared import shared
 
 PATIENCE_S = 120

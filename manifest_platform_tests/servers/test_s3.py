@@ -10,7 +10,7 @@ from botocore.exceptions import ClientError
 from pyarrow.fs import FileSelector
 
 from manifest_platform import storage
-from manifest_platform_tests.servers.s3 import ACCESS_KEY, S3Server
+from manifest_platform.demo.s3 import ACCESS_KEY, S3Server
 
 
 def test_what_arrow_writes_boto3_reads_and_the_other_way_round(s3_bucket: str) -> None:

@@ -12,10 +12,11 @@ A test that asks for `path` too is about the file of the embedded warehouse, and
 from __future__ import annotations
 
 import shutil
+import socket
 import uuid
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator
-from contextlib import closing
+from collections.abc import Callable, Generator, Iterator
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
@@ -23,6 +24,7 @@ import pytest
 
 from manifest_platform import plugins, storage
 from manifest_platform.warehouse.engines.engine import Engine, EngineSettings
+from manifest_platform_tests.servers.proxy import Proxy, proxied
 
 if TYPE_CHECKING:
     import psycopg
@@ -161,6 +163,30 @@ class DatabasePlace(Place):
 
         with closing(psycopg.connect(self._server.url, autocommit=True)) as connection:
             connection.execute(SQL(cast(Any, statement)).format(*map(Identifier, names)))
+
+
+class ProxiedPlace(DatabasePlace):
+    """A database that the drain reaches through a proxy, and tests directly."""
+
+    proxy: Proxy
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        return {"kind": self.kind, "url": f"postgresql://postgres@127.0.0.1:{self.proxy.port}/{self.database}?sslmode=disable"}
+
+
+@contextmanager
+def proxied_place(server: Postgres, folder: Path) -> Generator[ProxiedPlace]:
+    """Runs a proxy before a server until the block ends, and yields a database behind it."""
+
+    def connect() -> socket.socket:
+        found = socket.socket(socket.AF_UNIX)
+        found.connect(str(server.socket_folder / ".s.PGSQL.5432"))
+        return found
+
+    place = ProxiedPlace(server, folder)
+    with proxied(connect, is_http=False) as place.proxy:
+        yield place
 
 
 class StandInPlace(Place):

@@ -13,12 +13,13 @@ import pyarrow as pa
 import pytest
 
 from manifest_platform import packs, storage
+from manifest_platform.demo.s3 import S3Server
 from manifest_platform.listing import BAD_TABLE, Column, Listing, Table
 from manifest_platform.pipeline.shredding import check_objects
 from manifest_platform.shred.batch import Dated, Task, Writer
 from manifest_platform.shred.rows import BAD
 from manifest_platform.warehouse.readable import readable
-from manifest_platform_tests.servers.s3 import S3Server, requests_of
+from manifest_platform_tests.servers.s3 import requests_of
 
 TABLES = ("clicks", "events", "visits")
 ROOM = 1 << 20

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from manifest_platform_tests.servers.s3 import S3Server
+from manifest_platform.demo.s3 import S3Server
 from manifest_platform_tests.servers.spark import CONF, s3a_jars, spark_connect, spark_standalone
 
 pytestmark = pytest.mark.long

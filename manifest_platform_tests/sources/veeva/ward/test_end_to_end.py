@@ -12,11 +12,11 @@ import pytest
 
 from manifest_platform import storage
 from manifest_platform.demo.dynamodb import DynamoDbLocal
+from manifest_platform.demo.s3 import S3Server
 from manifest_platform.fake_vault import FakeVault, Fault, Simulation, VaultSettings, schema_changes
 from manifest_platform.manifest.stores.dynamodb.table import create_table
 from manifest_platform.operations.doctor import Doctor
 from manifest_platform.pipeline import Stop
-from manifest_platform_tests.servers.s3 import S3Server
 from manifest_platform_tests.sources.veeva.ward.ward import FULL, INCR, LOG, QUARTER, Ward, begun, drained, incr, key_of, state
 
 pytestmark = pytest.mark.long
