@@ -170,6 +170,13 @@ class DagsterConfig(Settings):
     sensor_seconds: int = Field(
         30, ge=5, le=3600, description="seconds between two evaluations of a sensor; Dagster's minimum is 5"
     )
+    listing_seconds: int = Field(
+        5,
+        ge=5,
+        le=3600,
+        description="seconds between two looks of the listing sensor, which has drains started; Dagster's minimum is 5. A look"
+        " costs requests to landing and to the manifest's store; a longer time suits many datasets, or a follower",
+    )
 
 
 _CRON = r"^[-0-9*/,A-Za-z]+( [-0-9*/,A-Za-z]+){4}$"

@@ -108,7 +108,10 @@ def build_defs(
                 *build_housekeeping_schedules(config, housekeeping),
             ],
             sensors=[
-                *(build_listing_sensor(wiring, drain_jobs[wiring.dataset], seconds, own) for wiring in every),
+                *(
+                    build_listing_sensor(wiring, drain_jobs[wiring.dataset], config.dagster.listing_seconds, own)
+                    for wiring in every
+                ),
                 *(build_merge_sensor(wiring, merge_jobs[wiring.dataset], seconds) for wiring in merged),
                 *build_dead_run_sensors(wirings, seconds, name or "manifest"),
                 build_lost_run_sensor(seconds, wirings, name),

@@ -5,6 +5,7 @@ Its decisions are pure functions of the manifest's answers and of the sensor's c
 
 import dataclasses
 import json
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -79,6 +80,23 @@ def _asks(
 OVERVIEW = "overview"
 """The cursor's key for the state of the overview."""
 
+
+@dataclass
+class Rest:
+    """The pause after a look that cost much processor time, so that looks every few seconds leave the machine to others."""
+
+    cost: float = 0.0
+    until: float = 0.0
+
+    def after(self, cost: float) -> None:
+        """Begins the pause after a look that cost so many seconds."""
+        self.cost = cost
+        self.until = time.monotonic() + 9 * cost if cost > SMALL_LOOK_S else 0.0
+
+
+SMALL_LOOK_S = 2.0
+"""The seconds of processor time of a look after which no pause is needed."""
+_rests: dict[tuple[str | None, str], Rest] = {}
 _kept: dict[tuple[str | None, str], tuple[Config, int, Pipeline]] = {}
 
 
@@ -148,12 +166,18 @@ def build_listing_sensor(
         default_status=dg.DefaultSensorStatus.RUNNING,
         description="Registers new directories, and starts a drain when there is work and no drain is queued or in progress.",
     )
-    def listing_sensor(context: dg.SensorEvaluationContext) -> dg.SensorResult:
+    def listing_sensor(context: dg.SensorEvaluationContext) -> dg.SensorResult | dg.SkipReason:
+        rest = _rests.setdefault((config_file, dataset), Rest())
+        if (left := rest.until - time.monotonic()) > 0:
+            return dg.SkipReason(f"the look before cost {rest.cost:.1f} s of processor time; the next is in {left:.0f} s")
+        began = time.thread_time()
         try:
             return _tick(context, _pipeline(config_file, dataset), wiring.names, own)
         except Exception:
             _forget(config_file, dataset)  # the cached pipeline may be the cause
             raise
+        finally:
+            rest.after(time.thread_time() - began)
 
     return listing_sensor
 

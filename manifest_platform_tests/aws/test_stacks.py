@@ -15,7 +15,7 @@ from moto import mock_aws
 
 from manifest_platform.manifest.stores.dynamodb.table import check_table
 from manifest_platform.notices import kind_of
-from manifest_platform.notices.sqs.messages import objects_of
+from manifest_platform.notices.s3_events import objects_of
 from manifest_platform_tests.aws import stacks
 from manifest_platform_tests.aws.moto_templates import LACKING, for_moto, read
 from manifest_platform_tests.aws.stacks import ACCOUNT, FOLDER, REGION, TEMPLATES, Deployed

@@ -20,7 +20,8 @@ from typing import Any
 from manifest_platform.config import VARIABLE
 from manifest_platform_tests.pipeline.shop import REPOSITORY
 
-PATIENCE_S = 150
+PATIENCE_S = 300
+"""The seconds within which anything happens, the start of a Spark included, on a machine with much else to do."""
 SELECTOR = {"repositoryLocationName": "manifest_platform", "repositoryName": "__repository__"}
 
 LAUNCH = """mutation($params: ExecutionParams!) { launchPipelineExecution(executionParams: $params) {

@@ -15,6 +15,7 @@ from dagster._core.remote_origin import GrpcServerCodeLocationOrigin, RemoteJobO
 
 from manifest_platform.manifest import Failure, FailureKind
 from manifest_platform.operations.reconcile import reconcile
+from manifest_platform.orchestration import listing
 from manifest_platform.orchestration.asking import AFTER_A_DEATH, LONGEST_PAUSE, Asked, asked
 from manifest_platform.orchestration.feed_checks import evaluations
 from manifest_platform.orchestration.keys import Names
@@ -495,3 +496,28 @@ def test_an_unreachable_warehouse_fails_no_tick(shredded: DagsterShop) -> None:
     assert shredded.drain(max_items=3).success
     (shredded.shop.home / "warehouse.duckdb").write_text("this is no database")
     assert shredded.tick().run_requests
+
+
+def test_a_look_that_cost_much_is_followed_by_a_pause(fresh: DagsterShop, monkeypatch: pytest.MonkeyPatch) -> None:
+    fresh.tick()
+    fresh.tick()
+    monkeypatch.setattr(listing, "SMALL_LOOK_S", 0.0)
+    fresh.tick()
+    rest = listing._rests[str(fresh.config_file), NAME]
+    assert rest.cost > 0
+    rest.until = time.monotonic() + 60  # as after a look that cost seven seconds
+    with dg.build_sensor_context(instance=fresh.instance, cursor="kept", resources=fresh.resources) as context:
+        told = fresh.defs.resolve_sensor_def(f"{NAME}_listing_sensor")(context)
+    assert isinstance(told, dg.SkipReason)
+    assert "the next is in 60 s" in str(told.skip_message)
+    rest.until = 0.0
+    fresh.tick()
+    assert rest.until > time.monotonic()
+
+
+def test_the_listing_sensor_looks_as_often_as_dagster_can_and_others_rarely(fresh: DagsterShop) -> None:
+    seconds = {
+        one.name: one.minimum_interval_seconds for one in fresh.defs.sensors or () if isinstance(one, dg.SensorDefinition)
+    }
+    assert seconds.pop(f"{NAME}_listing_sensor") == 5
+    assert set(seconds.values()) == {30}
