@@ -40,6 +40,7 @@ class Action(StrEnum):
     EXAMINE = "examine the dataset"
     REPAIR = "repair what is safe to repair"
     CLEAN = "remove orphaned files"
+    COLLECT = "delete the data that retention no longer keeps"
     CREATE_STORE = "create the tables of the manifest's store"
     RECONCILE = "load missing items into the warehouse again"
     RECONCILE_IN_FULL = "load missing items into the warehouse again, with a full load"

@@ -51,6 +51,7 @@ COMMANDS = {
     "housekeeping": Known(
         "housekeeping", "Removes old files and rows that nothing needs any more, such as those of failed attempts."
     ),
+    "gc": Known("gc", "Deletes landed directories, shredded output and bad rows that retention no longer keeps."),
     "completion": Known(
         "completion", "Prints a shell script that completes commands, options, datasets and items with the Tab key."
     ),

@@ -188,6 +188,12 @@ class HousekeepingConfig(Settings):
     schedule: str | None = Field(
         "30 3 * * *", pattern=_CRON, description="schedule of the job in Dagster: five fields of cron, in UTC; null for never"
     )
+    retention_schedule: str | None = Field(
+        "0 5 * * *",
+        pattern=_CRON,
+        description="schedule of the job `retention` in Dagster, which does what `gc` does; the job exists if a dataset has"
+        " `retention`; null for never",
+    )
     attempts_hours: float | None = Field(
         24,
         ge=1,

@@ -18,6 +18,7 @@ from manifest_platform.manifest.records import (
     LANDED,
     Application,
     FailureKind,
+    Holding,
     Payload,
     Record,
     State,
@@ -326,6 +327,21 @@ class Item:
     def replays(self) -> tuple[str, ...]:
         """The ids of the items whose bad lines this item consists of; empty if it landed by itself."""
         return tuple(id_ for record in self.records for id_ in record.data.get("replays", ()))
+
+    def deletion_of(self, holding: Holding) -> Record | None:
+        """The record by which retention deleted data of the item; None if the data was not deleted, or was made again since.
+
+        Bad rows are a part of the shredded output. An item that was shredded again had its landed directory back.
+        """
+        wanted = {holding, Holding.SHREDDED} if holding is Holding.BAD else {holding}
+        for record in reversed(self.records):
+            if wanted & set(record.data.get("deletes", ())):
+                return record
+            if record.state is State.PROCESSED and record.data.get("listing"):
+                return None
+            if holding is Holding.LANDING and _is_accepted(record):
+                return None
+        return None
 
     def was_sent_back(self, application: Application) -> bool:
         """True if the item was last reopened automatically; no other application has done it, and no person resolved it, since.

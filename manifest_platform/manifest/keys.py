@@ -85,6 +85,21 @@ def family_key(table: str) -> str:
     return f"{FAMILIES}{quote(table.lower(), safe='')}"
 
 
+DELETIONS = "DELETING#"
+"""Prefix of the sort keys of the rows that exist while retention deletes data of an item."""
+
+
+def deletion_key(key: ItemKey) -> str:
+    """Sort key of the row that exists while retention deletes data of an item."""
+    return f"{DELETIONS}{key.feed}#{key.position}"
+
+
+def deletion_of(sort: str) -> ItemKey:
+    """The item in a key that `deletion_key` made."""
+    feed, _, position = sort.removeprefix(DELETIONS).partition("#")
+    return ItemKey.at(feed, position)
+
+
 COMMITS = "COMMIT#"
 
 

@@ -9,21 +9,32 @@ that combine several operations are in `pipeline` and `operations`.
 from __future__ import annotations
 
 from collections.abc import Generator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from uuid import uuid4
 
-from manifest_platform.manifest import transitions
+from manifest_platform.manifest import deletion, transitions
 from manifest_platform.manifest.choosing import FIRST_PAGE
+from manifest_platform.manifest.dataset import StepState
+from manifest_platform.manifest.deletion import Deletion, unchanged
 from manifest_platform.manifest.errors import Refused
 from manifest_platform.manifest.item import Item, ItemKey, Landed, Move
 from manifest_platform.manifest.keys import SKIP_RULES
 from manifest_platform.manifest.lease import Lease
-from manifest_platform.manifest.reading import DISCOVERY, OPERATOR
+from manifest_platform.manifest.reading import DISCOVERY, OPERATOR, RETENTION
 from manifest_platform.manifest.records import EVERYONE, Application, Record
 from manifest_platform.manifest.registration import Discovered, lateness
 from manifest_platform.manifest.rows import record_of
 from manifest_platform.manifest.store import TRIES, Check, ConditionFailed, Put, Write, optimistically
 from manifest_platform.manifest.working import Working
 from manifest_platform.remedies import Action, Remedy
+
+
+def _require_unchanged(item: Item, read: Item | None) -> None:
+    """Raises Refused if an item has changed since a decision was based on it."""
+    if read and item.sequence != read.sequence:
+        what = f"{item.records[-1].application.key} {item.records[-1].state}"
+        name = item.key.name
+        raise Refused(f"{name} changed while it was looked at ({what}): look again", Remedy(Action.EXPLAIN, name))
 
 
 class Manifest(Working):
@@ -99,27 +110,33 @@ class Manifest(Working):
         steps = self.steps(key.feed)
 
         def writes(item: Item) -> list[Write]:
-            if read and item.sequence != read.sequence:
-                what = f"{item.records[-1].application.key} {item.records[-1].state}"
-                raise Refused(
-                    f"{key.name} changed while it was looked at ({what}): look again", Remedy(Action.EXPLAIN, key.name)
-                )
-            states, stamp = self._states(key.feed), self._stamp()
-            return transitions.reopen(item, applications, reason, steps, states, OPERATOR, stamp, landed, automatic)
+            _require_unchanged(item, read)
+            states, stamp, unhindered = self._states(key.feed), self._stamp(), self._check_not_being_deleted(key)
+            made = transitions.reopen(item, applications, reason, steps, states, OPERATOR, stamp, landed, automatic)
+            return [*made, unhindered]
 
         return self._operate(key, writes)
 
-    def reload(self, key: ItemKey, application: Application, reason: str, allows: Sequence[str] = ()) -> Record:
+    def reload(
+        self,
+        key: ItemKey,
+        application: Application,
+        reason: str,
+        allows: Sequence[str] = (),
+        read: Item | None = None,
+    ) -> Record:
         """Makes a strict step replace the rows that it has of an item. The item keeps its place in the order.
 
-        Raises Refused for an item that the step has not done, or that waits to be reloaded already, and while somebody works on
-        it.
+        `read`: the item on which the decision is based. Raises Refused for an item that the step has not done, or that waits to
+        be reloaded already, while somebody works on it, and if it has changed since it was read.
         """
         steps = self.steps(key.feed)
 
         def writes(item: Item) -> list[Write]:
-            states, stamp = self._states(key.feed), self._stamp()
-            return transitions.reload(item, application, reason, allows, steps, states, OPERATOR, stamp)
+            _require_unchanged(item, read)
+            states, stamp, unhindered = self._states(key.feed), self._stamp(), self._check_not_being_deleted(key)
+            made = transitions.reload(item, application, reason, allows, steps, states, OPERATOR, stamp)
+            return [*made, unhindered]
 
         return self._operate(key, writes)
 
@@ -177,6 +194,31 @@ class Manifest(Working):
             for one, to in items:
                 if self.item(one.key).move != to:
                     self._operate(one.key, lambda item, to=to: [moved(item, to)])
+
+    # Retention
+
+    def begin_deletions(
+        self,
+        feed: str,
+        decided: Sequence[tuple[Item, Deletion]],
+        states: Mapping[str, StepState],
+        relied: Sequence[Item],
+        reason: str,
+    ) -> None:
+        """Records that retention deletes data of items of a feed, in one transaction, before anything is deleted.
+
+        `states`: the states of the feed's steps by which the items were judged. `relied`: other items on which the judgement
+        relied. Raises ConditionFailed if one of all these has changed since it was read: judge again.
+        """
+        writes = deletion.begin(decided, reason, self.steps(feed), states, RETENTION, self._stamp())
+        deleted = {item.key for item, _ in decided}
+        self._write([*writes, *(unchanged(item) for item in relied if item.key not in deleted)])
+
+    def end_deletions(self, done: Sequence[Deletion]) -> None:
+        """Forgets deletions whose data is gone. Another process may have done so."""
+        for one in done:
+            with suppress(ConditionFailed):
+                self.store.transact(self.dataset, deletion.end([one]), str(uuid4()))
 
     # The start of a target
 

@@ -15,15 +15,18 @@ from uuid import uuid4
 from manifest_platform import __version__
 from manifest_platform.manifest import transitions
 from manifest_platform.manifest.dataset import LeaseState, Step, StepState
+from manifest_platform.manifest.deletion import Deletion
 from manifest_platform.manifest.errors import Refused, UnknownItem
 from manifest_platform.manifest.item import ArchivedRecords, Item, ItemKey, Landed, check_key_text
 from manifest_platform.manifest.keys import (
     COMMITS,
+    DELETIONS,
     ID,
     SKIP_RULES,
     STATES,
     commit_key,
     commit_number,
+    deletion_key,
     lease_key,
     records_prefix,
     state_key,
@@ -36,6 +39,7 @@ from manifest_platform.manifest.store import (
     ABSENT,
     PAGE,
     TRIES,
+    Check,
     Put,
     Row,
     Store,
@@ -48,6 +52,7 @@ from manifest_platform.manifest.takeover import Identity
 from manifest_platform.remedies import Action, Remedy
 
 DISCOVERY, OPERATOR = Application("discover", __version__), Application("operator", __version__)
+RETENTION = Application("retention", __version__)
 
 
 @dataclass(frozen=True)
@@ -203,6 +208,10 @@ class Reading:
         found = (row.sort.removeprefix(STATES) for row in self._pages(STATES, None))
         return [key for key in found if Application.parse(key).name == name]
 
+    def states(self, feed: str) -> dict[str, StepState]:
+        """The stored states of a feed's ordered steps, by application key: one request."""
+        return self._states(feed)
+
     def lease(self, application: Application, feed: str) -> LeaseState | None:
         """The stored lease of a step on a feed; None if it was never taken."""
         row = self.store.get(self.dataset, lease_key(application, feed))
@@ -274,6 +283,25 @@ class Reading:
     def serving_epochs(self, feed: str) -> dict[str, int]:
         """The serving epochs of a feed: the first epoch whose work counts, by application key of its ordered steps."""
         return transitions.serving_epochs(feed, self.steps(feed), self._states(feed))
+
+    # Deletions by retention
+
+    def deletions(self) -> Iterator[Deletion]:
+        """The deletions by retention that have begun and are not finished."""
+        return (Deletion.of(row) for row in self._pages(DELETIONS, None))
+
+    def is_being_deleted(self, key: ItemKey) -> bool:
+        """True if retention has begun to delete data of an item, and has not finished."""
+        return self.store.get(self.dataset, deletion_key(key)) is not None
+
+    def _check_not_being_deleted(self, key: ItemKey) -> Check:
+        """The condition that retention deletes nothing of an item just now. Raises Refused if it does."""
+        if self.is_being_deleted(key):
+            raise Refused(
+                f"{key.name}: retention has begun to delete its data. The next `gc` finishes that; then decide again",
+                Remedy(Action.COLLECT),
+            )
+        return Check(deletion_key(key), ABSENT)
 
     # The memory of this object
 

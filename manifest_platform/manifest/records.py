@@ -49,6 +49,8 @@ RELOAD_REASON = "iglu:com.manifest_platform/reason/jsonschema/1-0-3"
 may be reloaded although some of its rows are no longer in the warehouse. `replays`: the ids of the items whose bad lines this
 item consists of. `replayed`: {item, lines, file}, the item that bad lines of this one went to, and the file that names them.
 """
+RETENTION_REASON = "iglu:com.manifest_platform/reason/jsonschema/1-0-4"
+"""The same, of a deletion by retention: also {deletes}, the `Holding`s of the item that are deleted from this record on."""
 
 SKIPPED_BY_RULE = "iglu:com.manifest_platform/skipped_by_rule/jsonschema/1-0-0"
 """Skipped when the item was registered: {reason, rule}. `rule` is the id of a skip rule; the record's author added that rule.
@@ -64,6 +66,14 @@ class State(StrEnum):
     FAILED = "Failed"
     RESOLVED = "Resolved"
     SKIPPED = "Skipped"
+
+
+class Holding(StrEnum):
+    """The data that storage holds of an item: its landed directory, its shredded output, and the bad rows in the output."""
+
+    LANDING = "landing"
+    SHREDDED = "shredded"
+    BAD = "bad"
 
 
 class FailureKind(StrEnum):

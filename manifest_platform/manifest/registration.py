@@ -32,7 +32,7 @@ from manifest_platform.manifest.keys import (
     records_prefix,
 )
 from manifest_platform.manifest.reading import DISCOVERY, FullListing
-from manifest_platform.manifest.records import EVERYONE, Application, format_time, parse_time
+from manifest_platform.manifest.records import EVERYONE, Application, Holding, format_time, parse_time
 from manifest_platform.manifest.rows import landed_checksum, move_of, position_of
 from manifest_platform.manifest.skip_rules import RuleChange, SkipRule, SkipRules
 from manifest_platform.manifest.store import (
@@ -212,7 +212,13 @@ class Registering(Choosing):
 
         The log is read only if it is not the registered content.
         """
-        return self._confirmed.get(key) in (None, checksum) or self.item(key).knows(checksum)
+        if self._confirmed.get(key) in (None, checksum):
+            return True
+        item = self.item(key)
+        if item.knows(checksum):
+            return True
+        # While retention deletes a directory file by file, what is left of it is no other content.
+        return item.deletion_of(Holding.LANDING) is not None and self.is_being_deleted(key)
 
     def _hear_of_moves(self, feed: str, landed: Sequence[Landed]) -> None:
         """Learns the current locations of items again, once the first item is found at another location.

@@ -276,8 +276,9 @@ class Working(Registering):
 
         def attempt() -> Record:
             states = self._states(key.feed)
+            unhindered = self._check_not_being_deleted(key)
             writes = transitions.reopen(self.item(key), [application], reason, steps, states, OPERATOR, self._stamp())
-            lease.transact(writes)
+            lease.transact([*writes, unhindered])
             return record_of(writes[0])
 
         return optimistically(

@@ -15,9 +15,9 @@ import orjson
 
 from manifest_platform import progress, storage
 from manifest_platform.listing import BAD_TABLE
-from manifest_platform.manifest import Application, Item, ItemKey
+from manifest_platform.manifest import Application, Holding, Item, ItemKey
 from manifest_platform.pipeline import SHRED, Pipeline
-from manifest_platform.pipeline.shredding import OutputGone, listing_of, replayed_lines
+from manifest_platform.pipeline.shredding import OutputGone, bad_listing_of, replayed_lines
 from manifest_platform.warehouse.errors import Unavailable
 
 MOST_GROUPS = 1000
@@ -91,9 +91,11 @@ def bad_lines(
         record = item.processed_by(Application(SHRED))
         if record is None or not record.data.get("bad"):
             continue
+        if item.deletion_of(Holding.BAD) and wanted.item is None:
+            continue
         try:
             replayed = replayed_lines(item) if is_open else set()
-            for uri in listing_of(item).uris(BAD_TABLE):
+            for uri in bad_listing_of(item).uris(BAD_TABLE):
                 for one in _lines(item.key, uri, wanted, content):
                     if (one.row["file"], one.row["line"]) not in replayed:
                         yield one

@@ -24,9 +24,9 @@ from typing import Any
 
 from manifest_platform import failpoints, storage
 from manifest_platform.listing import BAD_TABLE
-from manifest_platform.manifest import Application, Item, ItemKey, Refused
+from manifest_platform.manifest import Application, Holding, Item, ItemKey, Refused
 from manifest_platform.pipeline import SHRED, Pipeline
-from manifest_platform.pipeline.shredding import listing_of, replayed_lines
+from manifest_platform.pipeline.shredding import bad_listing_of, replayed_lines
 from manifest_platform.remedies import Action, Remedy
 from manifest_platform.sources.replays import Replays
 
@@ -107,7 +107,7 @@ def open_rows(pipeline: Pipeline, item: Item) -> Iterator[BadLine]:
 
     from manifest_platform.shred.rows import kept_bytes
 
-    listing, replayed = listing_of(item), replayed_lines(item)
+    listing, replayed = bad_listing_of(item), replayed_lines(item)
     for uri in listing.uris(BAD_TABLE):
         system, path = storage.filesystem(uri)
         with system.open_input_file(path) as file:
@@ -121,7 +121,9 @@ def open_rows(pipeline: Pipeline, item: Item) -> Iterator[BadLine]:
 
 
 def count_open(pipeline: Pipeline, item: Item) -> int:
-    """Returns the number of an item's bad rows that were not replayed, by its records alone."""
+    """Returns the number of an item's bad rows that are there and were not replayed, by its records alone."""
+    if item.deletion_of(Holding.BAD):
+        return 0
     shredded = item.processed_by(Application(SHRED))
     bad = shredded.data.get("bad", 0) if shredded else 0
     return max(0, bad - sum(record.data["replayed"]["lines"] for record in item.replayed))

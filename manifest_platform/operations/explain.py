@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from itertools import groupby
 
-from manifest_platform.manifest import Blocked, Item, ItemKey, LeaseState, Manifest, Ready, Record, Standing, Step
+from manifest_platform.manifest import Blocked, Holding, Item, ItemKey, LeaseState, Manifest, Ready, Record, Standing, Step
 from manifest_platform.manifest.dataset import PASSED, Judgement, judge, position_name
 from manifest_platform.manifest.item import ITEMS
 from manifest_platform.manifest.transitions import BEHIND_THE_WATERMARK
@@ -129,6 +129,21 @@ class _Words:
             for view in same:
                 if view.first and standing is not Standing.MODE:
                     yield self._order(view, view.first)
+        yield from self._deleted()
+
+    def _deleted(self) -> Iterator[str]:
+        """Yields what retention has deleted of the item, and what that means."""
+        landing, shredded = map(self.item.deletion_of, (Holding.LANDING, Holding.SHREDDED))
+        bad = None if shredded else self.item.deletion_of(Holding.BAD)
+        if landing:
+            yield (
+                f"Its landed directory was deleted by retention on {landing.timestamp:%Y-%m-%d}: it can only be shredded again"
+                " after the directory was restored from a backup."
+            )
+        if made := shredded or bad:
+            what = "shredded output was" if shredded else "bad rows were"
+            again = "It can no longer be loaded again." if landing else f"{self._do(Action.RESHRED)} makes them again."
+            yield f"Its {what} deleted by retention on {made.timestamp:%Y-%m-%d}. {again}"
 
     def _arrival(self) -> str:
         registered = moment(self.item.records[0].timestamp)

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 
 from manifest_platform import outward
-from manifest_platform.manifest import Application, Item, Standing, StepState
+from manifest_platform.manifest import Application, Holding, Item, Standing, StepState
 from manifest_platform.manifest.dataset import judge, position_name
 from manifest_platform.manifest.records import parse_time
 from manifest_platform.operations.landing import completing
@@ -137,7 +137,7 @@ def _compare_feed(pipeline: Pipeline, feed: str, state: StepState, period: timed
         since,
         () if on_demand else tuple(sorted([*(one.key.name for one in waiting), *strangers])),
         () if on_demand else tuple(sorted(one.key.name for one in lost)),
-        tuple(sorted(one.key.name for one in items.loaded if not _is_there(one, there))),
+        tuple(sorted(one.key.name for one in items.loaded if not (_is_there(one, there) or one.deletion_of(Holding.LANDING)))),
         tuple(sorted(incomplete)),
         len(names),
         requests + min(len(unknown), READ),

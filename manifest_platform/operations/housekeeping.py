@@ -81,7 +81,8 @@ def _attempts(name: str, pipeline: Pipeline, dry_run: bool) -> Chore:
 
 def _superseded(name: str, pipeline: Pipeline, dry_run: bool) -> Chore:
     """Removes merged objects that were replaced, and the versions that named them."""
-    hours = pipeline.config.housekeeping.merged_hours
+    days = pipeline.dataset.retention.merged_days
+    hours = pipeline.config.housekeeping.merged_hours if days is None else 24 * days
     if pipeline.dataset.merge is None or hours is None:
         return Chore(name, off=_off(pipeline, "merged_hours"))
     merging = Merging(pipeline)

@@ -10,9 +10,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
-from manifest_platform.manifest import ItemKey, Record, Refused
+from manifest_platform.manifest import Holding, Item, ItemKey, Record, Refused
 from manifest_platform.pipeline import Pipeline
-from manifest_platform.pipeline.shredding import OutputGone, listing_of
+from manifest_platform.pipeline.shredding import OutputGone, by_retention, landing_problem, listing_of
 from manifest_platform.remedies import Action, Remedy
 from manifest_platform.warehouse.errors import WarehouseError
 from manifest_platform.warehouse.load import MISSING
@@ -49,7 +49,20 @@ def reload(pipeline: Pipeline, key: ItemKey, reason: str, missing_rows: bool = F
             "A full load replaces them",
             Remedy(Action.BEGIN_FULL_LOAD, target=pipeline.load.instance or ""),
         )
-    return pipeline.manifest.reload(key, pipeline.load, reason, [MISSING] if missing_rows else [])
+    item = pipeline.manifest.item(key)
+    if gone := _gone(pipeline, item):
+        raise Refused(f"{name} cannot be reloaded: {gone}", Remedy(Action.EXPLAIN, item=name))
+    return pipeline.manifest.reload(key, pipeline.load, reason, [MISSING] if missing_rows else [], item)
+
+
+def _gone(pipeline: Pipeline, item: Item) -> str:
+    """Returns why the rows of an item cannot be made again after retention deleted its output; empty if they can."""
+    deleted = item.deletion_of(Holding.BAD)
+    problem = landing_problem(pipeline, item) if deleted else None
+    if deleted is None or problem is None:
+        return ""
+    what = "shredded output was" if item.deletion_of(Holding.SHREDDED) else "bad rows were"
+    return f"its {what} {by_retention(deleted)}, and {problem}"
 
 
 def reload_all(pipelines: Sequence[Pipeline], key: ItemKey, reason: str, missing_rows: bool = False) -> Record:

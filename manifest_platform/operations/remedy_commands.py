@@ -31,6 +31,7 @@ COMMANDS = {
     Action.EXAMINE: "doctor",
     Action.REPAIR: "doctor --repair",
     Action.CLEAN: "doctor --clean",
+    Action.COLLECT: "gc",
     Action.CREATE_STORE: "store create",
     Action.RECONCILE: "warehouse reconcile",
     Action.RECONCILE_IN_FULL: "warehouse reconcile --full",

@@ -30,4 +30,4 @@ def reshred(pipeline: Pipeline, key: ItemKey, reason: str) -> Record:
         raise Refused(
             f"{key.name} cannot be shredded again: {problem}", problem.remedy or Remedy(Action.EXPLAIN, item=key.name)
         )
-    return pipeline.manifest.reopen(key, [SHRED], reason)
+    return pipeline.manifest.reopen(key, [SHRED], reason, read=item)

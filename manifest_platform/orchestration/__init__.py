@@ -8,6 +8,7 @@ happen next (`manifest`), and the work itself (`pipeline`, `operations`).
     feeds, feed_checks          the assets of a feed (shredded output, warehouse, tables), and their checks
     drain, blocks, full         the jobs that shred and load; blocked feeds, shown in red; full loads
     merged, merge_runs, merge_checks    merged tables by day; the job and the sensor that merge; their checks
+    retention                   deletion of the data in storage that datasets' retention no longer keeps
     housekeeping, dagster_store removal of old data: of every dataset, and of Dagster's own store
     overview                    the progress of a dataset, its problems and their remedies
     dead_runs, lost_runs        runs that failed or vanished, reported to the manifest

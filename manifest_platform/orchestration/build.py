@@ -27,6 +27,7 @@ from manifest_platform.orchestration.merge_runs import build_merge_job, build_me
 from manifest_platform.orchestration.merged import build_merged
 from manifest_platform.orchestration.own_assets import IO_MANAGER, build_own_checks, own_assets
 from manifest_platform.orchestration.resources import ManifestResource, SparkResource, WarehouseResource
+from manifest_platform.orchestration.retention import build_retention_job, build_retention_schedule
 from manifest_platform.orchestration.translator import DatasetTranslator
 from manifest_platform.orchestration.wiring import wirings_of
 
@@ -81,6 +82,8 @@ def build_defs(
         merge_jobs = {wiring.dataset: build_merge_job(wiring) for wiring in merged}
         captured = [build_capture(wiring, plan) for wiring in every if (plan := wiring.source.captures)]
         housekeeping = build_housekeeping_job(config, wirings, name)
+        retention = build_retention_job(wirings, name)
+        retained = build_retention_schedule(config, retention) if retention else None
         if io_manager:
             io_manager.wirings.update(wirings)
         own = own_assets(wirings, assets)
@@ -102,10 +105,12 @@ def build_defs(
                 *(capture.job for capture in captured),
                 *(job for wiring in every if wiring.source.snapshots for job in build_full_jobs(wiring)),
                 housekeeping,
+                *([retention] if retention else []),
             ],
             schedules=[
                 *(schedule for capture in captured for schedule in capture.schedules),
                 *build_housekeeping_schedules(config, housekeeping),
+                *([retained] if retained else []),
             ],
             sensors=[
                 *(

@@ -21,8 +21,10 @@ from manifest_platform.manifest import (
     Claim,
     Failure,
     FailureKind,
+    Holding,
     Item,
     ItemKey,
+    Landed,
     Lease,
     Payload,
     Record,
@@ -315,7 +317,21 @@ def listing_of(item: Item) -> Listing:
     record = item.processed_by(Application(SHRED))
     if record is None:
         raise Refused(f"{item.key.name} is not shredded yet")
+    if deleted := item.deletion_of(Holding.SHREDDED):
+        raise OutputGone(f"its shredded output was {by_retention(deleted)}", item.key.name)
     return _read_listing(record.data["listing"], item.key.name)
+
+
+def bad_listing_of(item: Item) -> Listing:
+    """Returns the listing of an item whose bad rows will be read. Raises as `listing_of`."""
+    if deleted := item.deletion_of(Holding.BAD):
+        raise OutputGone(f"its bad rows were {by_retention(deleted)}", item.key.name)
+    return listing_of(item)
+
+
+def by_retention(deletion: Record) -> str:
+    """Returns the words that say when retention deleted something."""
+    return f"deleted by retention on {deletion.timestamp:%Y-%m-%d}"
 
 
 def files_of(item: Item, table: str | None = None) -> Listing:
@@ -423,6 +439,17 @@ def landing_problem(pipeline: Pipeline, item: Item) -> LandingProblem | None:
         return LandingProblem("the manifest does not know where its files are")
     if landed.files == 0:
         return None  # an empty window has no files
+    deleted = item.deletion_of(Holding.LANDING)
+    if deleted and pipeline.manifest.is_being_deleted(item.key):
+        return LandingProblem(f"{landed.place} is being {by_retention(deleted)}", Remedy(Action.COLLECT))
+    problem = _landing_differs(pipeline, item, landed)
+    if problem and deleted:
+        return LandingProblem(f"{landed.place} was {by_retention(deleted)}. Restore it from a backup, as it was")
+    return problem
+
+
+def _landing_differs(pipeline: Pipeline, item: Item, landed: Landed) -> LandingProblem | None:
+    """Returns the difference between a directory and the registered one. Raises Unavailable."""
     try:
         seen = pipeline.source.reread(landed)
     except (LandingDamaged, ValueError) as error:
@@ -462,5 +489,5 @@ def shred_again(pipeline: Pipeline, key: ItemKey, reason: str) -> bool:
     application = Application(SHRED)
     if not item.processed_by(application) or item.was_sent_back(application) or landing_problem(pipeline, item):
         return False
-    pipeline.manifest.reopen(key, [SHRED], reason, automatic=True)
+    pipeline.manifest.reopen(key, [SHRED], reason, automatic=True, read=item)
     return True

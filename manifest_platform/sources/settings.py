@@ -14,6 +14,7 @@ from pydantic import Field, PositiveFloat, field_validator, model_validator
 from manifest_platform import plugins, storage
 from manifest_platform.deployments import folder_beside
 from manifest_platform.manifest.item import InvalidKey, check_key_text
+from manifest_platform.manifest.records import Holding
 from manifest_platform.merging.settings import MergeSettings
 from manifest_platform.notices import kind_of
 from manifest_platform.settings import YEAR, PluginSettings, Settings, StorageLocation
@@ -24,7 +25,7 @@ from manifest_platform.warehouse.upkeep_settings import RetentionSettings
 
 PLATFORM_STEPS = ("shred", "load")
 """The platform's own steps, which a user's steps may name as upstream."""
-_TAKEN = (*PLATFORM_STEPS, "discover", "operator")
+_TAKEN = (*PLATFORM_STEPS, "discover", "operator", "retention")
 
 
 class LandingSettings(Settings):
@@ -206,6 +207,54 @@ class LoadSettings(Settings):
         return checks
 
 
+_RetentionDays = Annotated[int, Field(ge=1, le=36_500)]
+
+
+class DataRetention(Settings):
+    """The days after which `gc` deletes a dataset's data in storage. `null` keeps it permanently, and is the default.
+
+    The days of an item count from its newest record: since then, nobody has worked on it. What may still be needed is kept
+    however old it is.
+    """
+
+    landing_days: _RetentionDays | None = Field(None, description="days after which landed directories are deleted")
+    shredded_days: _RetentionDays | None = Field(None, description="days after which shredded output is deleted")
+    bad_days: _RetentionDays | None = Field(
+        None, description="days after which the bad rows in shredded output are deleted, if the output itself stays"
+    )
+    merged_days: _RetentionDays | None = Field(
+        None,
+        description="days after which superseded merged objects are deleted; if it is set, it holds instead of"
+        " `housekeeping.merged_hours`",
+    )
+    last_copy_days: _RetentionDays | None = Field(
+        None,
+        description="days after which the last copy of a directory's data may be deleted, too. Without it, a landed directory"
+        " stays as long as its shredded output is gone, and the reverse",
+    )
+
+    def days(self, holding: Holding) -> int | None:
+        """Returns the days for which data of items is kept; None: permanently."""
+        return getattr(self, f"{holding}_days")
+
+    @property
+    def deletes(self) -> tuple[Holding, ...]:
+        """The data of items that is deleted at some time, in the order in which it is judged."""
+        return tuple(one for one in (Holding.SHREDDED, Holding.BAD, Holding.LANDING) if self.days(one) is not None)
+
+    @property
+    def is_on(self) -> bool:
+        """True if anything is deleted at some time."""
+        return bool(self.deletes) or self.merged_days is not None
+
+    @model_validator(mode="after")
+    def _keep_last_copies_longest(self) -> DataRetention:
+        needed = max((self.days(one) or 0 for one in (Holding.LANDING, Holding.SHREDDED)), default=0)
+        if self.last_copy_days is not None and self.last_copy_days < needed:
+            raise ValueError(f"last_copy_days: {self.last_copy_days}: allowed: {needed} or more, as the other ages say")
+        return self
+
+
 class StepSettings(Settings):
     """A step of your own. Programs do its work and claim items from a shell."""
 
@@ -297,6 +346,7 @@ class DatasetSettings(DatasetBasics):
         description="how small objects are merged into well-sized objects and published in a catalog; without it nothing is"
         " merged",
     )
+    retention: DataRetention = Field(DataRetention(), description="when `gc` deletes data in storage; by default never")
 
     @property
     def date_files(self) -> bool:
@@ -319,6 +369,12 @@ class DatasetSettings(DatasetBasics):
         if strangers := sorted(self.landing.expected_every_seconds.keys() - set(self.feeds)):
             allowed = ", ".join(self.feeds)
             raise ValueError(f"landing.expected_every_seconds names feed {strangers[0]!r}; allowed: {allowed}")
+        return self
+
+    @model_validator(mode="after")
+    def _deletes_what_it_has(self) -> DatasetSettings:
+        if self.merge is None and self.retention.merged_days is not None:
+            raise ValueError(f"retention.merged_days: {self.retention.merged_days}: allowed: null, for nothing is merged")
         return self
 
     @model_validator(mode="after")

@@ -88,6 +88,7 @@ LINES: dict[str, list[list[str]]] = {
     "put fail": [["--application", STEP, "--item", ITEM, "--record", HOSTILE, "--message", HOSTILE]],
     "doctor": [[]],
     "housekeeping": [[]],
+    "gc": [["--dry-run"], ["--yes"]],
     "archive": [["--older-than", "1d"], ["--older-than", HOSTILE]],
     "config show": [[]],
     "config check": [[]],

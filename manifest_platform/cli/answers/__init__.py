@@ -93,6 +93,7 @@ ANSWERS: dict[str, Any] = {
     "doctor": looks.Diagnosis | looks.DiagnosisFailed,
     "archive": work.Archived,
     "housekeeping": work.Housekept,
+    "gc": work.Collected,
     "config show": dict[str, Any],
     "config check": looks.CheckedConfig,
     "config schema": dict[str, Any],

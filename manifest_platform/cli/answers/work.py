@@ -525,6 +525,39 @@ class Housekept(TypedDict):
     chores: list[Chore]
 
 
+class KeptData(TypedDict):
+    """Data that retention keeps for a reason. `example`: the first item; `detail`: the reason why it is kept, in words."""
+
+    why: str
+    items: int
+    example: str
+    detail: str
+
+
+class CollectedData(TypedDict):
+    """Data of a kind that retention deletes and keeps. `costs`: the items by what they lose."""
+
+    kind: str
+    items: int
+    objects: int
+    bytes: int
+    oldest: str | None
+    kept: list[KeptData]
+    costs: dict[str, int]
+
+
+class Collected(TypedDict):
+    """The data that `gc` deleted, or would delete.
+
+    `finished`: interrupted deletions; `failed`: what could not be removed now.
+    """
+
+    dry_run: bool
+    finished: int
+    failed: list[str]
+    data: list[CollectedData]
+
+
 class Reconciled(TypedDict):
     """The items of a feed that the warehouse lacks. `lost`: a missing snapshot, which only a full load restores."""
 

@@ -75,7 +75,11 @@ class Doctor:
             for name in kept
             if name not in {one.load.key for one in pipeline.each_target()} and pipeline.feeds
         ]
-        return [*removed, *sorted(remarks)]
+        deleting = sum(1 for _ in pipeline.manifest.deletions())
+        unfinished = (
+            [f"retention has begun to delete data of {deleting:,} items: the next `gc` finishes that"] if deleting else []
+        )
+        return [*removed, *unfinished, *sorted(remarks)]
 
     def examine(self) -> Diagnosis:
         """Returns everything that is wrong, and changes nothing. An unreachable system is a finding. Raises StoreError."""

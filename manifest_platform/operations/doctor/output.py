@@ -33,7 +33,7 @@ class OutputWatcher(Watcher):
     def __init__(self, pipeline: Pipeline, read: int = 0, told: Callable[[str], None] | None = None):
         self.pipeline, self.left, self.told = pipeline, read, told
         self.looked_at = 0
-        self._unregistered = _unregistered(pipeline)
+        self._unregistered = unregistered(pipeline)
 
     def feed(self, feed: str) -> None:
         """Begins a feed."""
@@ -83,7 +83,7 @@ class OutputWatcher(Watcher):
 
     def _problems(self, listing: Listing) -> list[str]:
         """Returns the faults of a listing's objects: sizes by one listing of the folder, checksums for the bytes left."""
-        sizes = _sizes(listing)
+        sizes = sizes_beside(listing)
         found: list[str] = []
         for one in (*listing.stored, *listing.bad_rows):
             if (size := sizes.get(one.uri)) != one.bytes:
@@ -95,7 +95,7 @@ class OutputWatcher(Watcher):
         return found
 
 
-def _unregistered(pipeline: Pipeline) -> set[ItemKey]:
+def unregistered(pipeline: Pipeline) -> set[ItemKey]:
     """Returns the items whose objects a merge will read, because their commits are not registered yet."""
     if pipeline.dataset.merge is None:
         return set()
@@ -133,7 +133,7 @@ def _with_landing(pipeline: Pipeline, item: Item, cause: str) -> tuple[str, Reme
     return (f"{cause}. {problem}", problem.remedy or again) if problem else (cause, again)
 
 
-def _sizes(listing: Listing) -> dict[str, int]:
+def sizes_beside(listing: Listing) -> dict[str, int]:
     """Returns the sizes of all objects beside a listing, by URI. Raises Unavailable."""
     from pyarrow.fs import FileSelector
 

@@ -8,7 +8,7 @@ from typing import ClassVar, Literal
 from pydantic import Field
 
 from manifest_platform.manifest.item import ITEMS
-from manifest_platform.sources.settings import DatasetBasics, LoadSettings
+from manifest_platform.sources.settings import DataRetention, DatasetBasics, LoadSettings
 
 
 class ItemsSettings(DatasetBasics):
@@ -18,6 +18,7 @@ class ItemsSettings(DatasetBasics):
     platform_steps: ClassVar[tuple[str, ...]] = ()
     merge: ClassVar[None] = None
     load: ClassVar[LoadSettings] = LoadSettings()
+    retention: ClassVar[DataRetention] = DataRetention()
 
     source: Literal["items"] = Field("items", description="items that programs register")
 

@@ -11,7 +11,8 @@ from uuid import uuid4
 
 import pytest
 
-from manifest_platform.manifest import Failure, Landed, Ready, Refused
+from manifest_platform.manifest import Failure, Holding, Landed, Ready, Refused
+from manifest_platform.manifest.deletion import Deletion
 from manifest_platform.manifest.keys import pending_key, record_key
 from manifest_platform.manifest.records import Application
 from manifest_platform.manifest.store import Delete, Put
@@ -287,3 +288,15 @@ def test_unskip_says_what_the_item_waits_for(shop: Shop, terminal: Terminal) -> 
     assert "it is still BLOCKED: load failed: no such column" in " ".join(terminal.run("unskip", RUNS[0]).split())
     terminal.follow(Action.RESOLVE)
     assert f"load  READY: {RUNS[0]}" in terminal.run("next")
+
+
+@pytest.mark.walks(Action.COLLECT)
+def test_a_deletion_that_was_interrupted_is_finished(shop: Shop, terminal: Terminal) -> None:
+    with shop.pipeline() as pipeline:
+        item = pipeline.manifest.item(pipeline.key(RUNS[0]))
+        deletion = Deletion(item.key, (Holding.LANDING,), (item.place,))
+        pipeline.manifest.begin_deletions(FEED, [(item, deletion)], pipeline.manifest.states(FEED), (), "old")
+    terminal.run("reshred", RUNS[0], code=1)
+    assert "1 interrupted deletions were finished" in terminal.follow(Action.COLLECT)
+    assert "was deleted by retention on" in " ".join(terminal.run("reshred", RUNS[0], code=1).split())
+    terminal.run("gc", "--dry-run", code=4)
