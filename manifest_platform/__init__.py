@@ -15,8 +15,10 @@ Layers, top to bottom; each imports only from those below it:
     storage, quantities              local paths and s3:// alike; times and sizes in words
     manifest                         the control plane: records, items, leases, order
     nested_types, outward, releases  types of structs and arrays; cleaning texts before they leave; compatibility of releases
-    masking, notices                 secrets: reading and masking them; hints that something changed
-    aws, carried, deployments, extras, failpoints, faults, plugins, remedies, spool    modules that import none of these
+    notices, s3_files                hints that something changed; files in S3 whose requests need headers
+    aws                              the clients of AWS's services
+    masking                          secrets: reading and masking them
+    carried, deployments, extras, failpoints, faults, plugins, remedies, spool    modules that import none of these
 """
 
 from typing import Any

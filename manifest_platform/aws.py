@@ -17,9 +17,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from manifest_platform import masking
+
 CONNECTIONS = 32
 """The most connections of a client, and so of its requests at the same time."""
 _MOST_CLIENTS = 64
+Keys = tuple[str, str, str | None]
+"""An access key, its secret, and a session's token."""
 Environment = tuple[tuple[str, str], ...]
 _ENVIRONMENT = ("AWS_", "HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY", "http_proxy", "https_proxy", "no_proxy")
 
@@ -61,7 +65,29 @@ class Access:
 
     profile: str | None = None
     role: str | None = None
-    external_id: str | None = field(default=None, repr=False)
+    external_id: str | None = None
+
+
+@dataclass(frozen=True)
+class Location:
+    """The configuration of a place in S3: a bucket, or a prefix in it."""
+
+    kms_key: str | None = None
+    requester_pays: bool = False
+    role: str | None = None
+    external_id: str | None = None
+    endpoint: str | None = None
+    region: str | None = None
+
+    @property
+    def access(self) -> Access:
+        """The identity for requests to it."""
+        return Access(role=self.role, external_id=self.external_id)
+
+    @property
+    def needs_headers(self) -> bool:
+        """True if requests need headers that Arrow's S3 client cannot send."""
+        return bool(self.kms_key or self.requester_pays)
 
 
 @dataclass(frozen=True)
@@ -70,6 +96,7 @@ class Choices:
 
     every: Service = Service()
     services: Mapping[str, Service] = field(default_factory=dict)
+    locations: Mapping[str, Location] = field(default_factory=dict)  # by URI
 
     def of(self, service: str) -> Service:
         """The configuration of a service. DynamoDB's streams are as DynamoDB is."""
@@ -103,6 +130,27 @@ def limits_of(service: str) -> Limits:
 def endpoint_of(service: str) -> str | None:
     """The endpoint of a service that the configuration names; None if it names none. boto3 then asks the environment."""
     return _choices.of(service).endpoint
+
+
+def location_of(uri: str) -> Location:
+    """The configuration of the narrowest configured location that an S3 URI is in; all defaults if it is in none."""
+    found = [place for place in _choices.locations if uri == place or uri.startswith(f"{place}/")]
+    return _choices.locations[max(found, key=len)] if found else Location()
+
+
+def s3(uri: str, limits: Limits | None = None) -> Any:
+    """The client for requests to an S3 URI. It adds the headers that the configuration asks for. Raises as `client`."""
+    place = location_of(uri)
+    return client("s3", region=place.region, endpoint=place.endpoint, access=place.access, limits=limits)
+
+
+def keys_of(access: Access) -> Keys | None:
+    """The access key, secret and token of a role now, renewed in time; None for the environment's identity."""
+    if not access.role:
+        return None
+    with _lock:
+        found = _session(access, environment()).get_credentials().get_frozen_credentials()
+    return found.access_key, found.secret_key, found.token
 
 
 def client(
@@ -160,7 +208,24 @@ def _client(
     session = _session(access, environment)
     if session.get_credentials() is None:
         raise NoCredentialsError()  # now, because a client that is kept would not look for them again
-    return session.client(service, region_name=region, endpoint_url=endpoint, config=config)
+    made = session.client(service, region_name=region, endpoint_url=endpoint, config=config)
+    if service == "s3":
+        made.meta.events.register("provide-client-params.s3", _add_headers)
+    return made
+
+
+def _add_headers(params: dict[str, Any], model: Any, **_event: Any) -> dict[str, Any]:
+    """Returns a request's parameters with those of its location, where the operation has such parameters."""
+    deleted = params.get("Delete", {}).get("Objects") or [{}]
+    key = params.get("Key") or params.get("Prefix") or deleted[0].get("Key", "")
+    place = location_of(f"s3://{params.get('Bucket', '')}/{key}".rstrip("/"))
+    added: dict[str, Any] = {}
+    if place.requester_pays:
+        added["RequestPayer"] = "requester"
+    if place.kms_key:
+        added |= {"ServerSideEncryption": "aws:kms", "SSEKMSKeyId": place.kms_key, "BucketKeyEnabled": True}
+    known = model.input_shape.members if model.input_shape else {}
+    return params | {name: value for name, value in added.items() if name in known}
 
 
 @functools.lru_cache(_MOST_CLIENTS)
@@ -168,4 +233,24 @@ def _session(access: Access, environment: Environment) -> Any:
     """The session of an access: reading boto3's models takes thirty times as long as making a client."""
     import boto3
 
-    return boto3.Session(profile_name=access.profile)
+    if not access.role:
+        return boto3.Session(profile_name=access.profile)
+    from botocore.credentials import DeferredRefreshableCredentials
+    from botocore.session import get_session
+
+    session = get_session()
+    session._credentials = DeferredRefreshableCredentials(functools.partial(_assumed, access), "assume-role")
+    return boto3.Session(botocore_session=session)
+
+
+def _assumed(access: Access) -> dict[str, str]:
+    """Assumes a role, and returns its credentials. botocore calls it for the first request, and before they expire."""
+    told = {"ExternalId": access.external_id} if access.external_id else {}
+    answer = client("sts").assume_role(RoleArn=access.role, RoleSessionName="manifest-platform", **told)["Credentials"]
+    masking.keep(answer["SecretAccessKey"], answer["SessionToken"])
+    return {
+        "access_key": answer["AccessKeyId"],
+        "secret_key": answer["SecretAccessKey"],
+        "token": answer["SessionToken"],
+        "expiry_time": answer["Expiration"].isoformat(),
+    }

@@ -75,7 +75,8 @@ def filesystem(uri: str) -> tuple[FileSystem, str]:
     """The Arrow file system of a canonical URI, and the path to use with it."""
     if is_local(uri):
         return _local(), str(local_path(uri))
-    return _s3(), uri.removeprefix("s3://")
+    place = aws.location_of(uri)
+    return (_with_headers(place) if place.needs_headers else _s3(place)), uri.removeprefix("s3://")
 
 
 @functools.cache
@@ -85,16 +86,30 @@ def _local() -> FileSystem:
     return LocalFileSystem()
 
 
-def _s3() -> FileSystem:
-    return _s3_of(aws.limits_of("s3"), aws.endpoint_of("s3"), aws.environment())
+@functools.lru_cache(16)
+def _with_headers(place: aws.Location) -> FileSystem:
+    from pyarrow.fs import PyFileSystem
+
+    from manifest_platform.s3_files import S3Files
+
+    return PyFileSystem(S3Files(None if place.requester_pays else functools.partial(_s3, place)))
+
+
+def _s3(place: aws.Location) -> FileSystem:
+    endpoint = place.endpoint or aws.endpoint_of("s3")
+    return _s3_of(aws.limits_of("s3"), endpoint, place.region, aws.keys_of(place.access), aws.environment())
 
 
 @functools.lru_cache(16)
-def _s3_of(limits: aws.Limits, endpoint: str | None, environment: aws.Environment) -> FileSystem:
+def _s3_of(
+    limits: aws.Limits, endpoint: str | None, region: str | None, keys: aws.Keys | None, environment: aws.Environment
+) -> FileSystem:
     from pyarrow.fs import AwsStandardS3RetryStrategy, S3FileSystem
 
     names = dict(environment)
     given: dict[str, Any] = {
+        "region": region,
+        **({"access_key": keys[0], "secret_key": keys[1], "session_token": keys[2]} if keys else {}),
         "endpoint_override": endpoint or names.get("AWS_ENDPOINT_URL_S3") or names.get("AWS_ENDPOINT_URL"),
         "connect_timeout": limits.connect_seconds,
         "request_timeout": limits.read_seconds,

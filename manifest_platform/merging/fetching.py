@@ -77,11 +77,9 @@ def _needed(input_: Input) -> list[tuple[int, int]]:
 
 
 def _fetcher(target: int) -> Callable[[Input, int, int, int], None]:
-    client = _client()
-
     def fetch(input_: Input, offset: int, size: int, to: int) -> None:
         try:
-            data, whole = _got(client, input_, offset, size)
+            data, whole = _got(_client(input_.uri), input_, offset, size)
         except ClientError as error:
             raise _refused(input_, error) from error
         except (BotoCoreError, HTTPError, OSError) as error:
@@ -97,9 +95,9 @@ def _fetcher(target: int) -> Callable[[Input, int, int, int], None]:
     return fetch
 
 
-def _client() -> Any:
+def _client(uri: str) -> Any:
     try:
-        return aws.client("s3")
+        return aws.s3(uri)
     except (BotoCoreError, ValueError) as error:
         raise TransientMergeError(
             f"the S3 client could not be created: {error}; check the AWS variables of the environment"

@@ -68,7 +68,7 @@ def _delete_in_s3(location: str, names_: Sequence[str]) -> None:
     from botocore.exceptions import BotoCoreError, ClientError
 
     bucket, _, prefix = location.removeprefix("s3://").partition("/")
-    client = aws.client("s3")
+    client = aws.s3(location)
     for start in range(0, len(names_), _DELETES_AT_ONCE):
         keys = [{"Key": f"{prefix}/{name}" if prefix else name} for name in names_[start : start + _DELETES_AT_ONCE]]
         try:

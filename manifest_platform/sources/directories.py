@@ -616,7 +616,7 @@ def s3_client(root_uri: str, limits: aws.Limits | None = None) -> Any:
     from botocore.exceptions import BotoCoreError
 
     try:
-        return aws.client("s3", limits=limits)
+        return aws.s3(root_uri, limits)
     except (BotoCoreError, ValueError) as error:
         raise LandingMisconfigured(
             f"no S3 client for {root_uri}: {error}; check the AWS variables of the environment"

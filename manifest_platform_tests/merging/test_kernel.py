@@ -543,7 +543,7 @@ class TestInputs:
         def refuse(*_: Any) -> None:
             raise error
 
-        monkeypatch.setattr(fetching, "_client", lambda: None)
+        monkeypatch.setattr(fetching, "_client", lambda uri: None)
         monkeypatch.setattr(fetching, "_got", refuse)
         with pytest.raises(TransientMergeError, match=r"s3://bucket/a (could not|cannot) be read"):
             merge(task_of(tmp_path, [Input("s3://bucket/a", 1, 10)]))
@@ -552,7 +552,7 @@ class TestInputs:
         def refuse(*_: Any, **__: Any) -> None:
             raise PartialCredentialsError(provider="env", cred_var="AWS_SECRET_ACCESS_KEY")
 
-        monkeypatch.setattr(fetching.aws, "client", refuse)
+        monkeypatch.setattr(fetching.aws, "s3", refuse)
         with pytest.raises(TransientMergeError, match="check the AWS variables"):
             merge(task_of(tmp_path, [Input("s3://bucket/a", 1, 10)]))
 

@@ -122,6 +122,8 @@ class Proxy:
             try:
                 while request := self._read(client):
                     self._pass(connection, request)
+            except ConnectionResetError:
+                connection.reset_on_close()
             finally:
                 connection.close()
                 answers.join()
@@ -196,10 +198,14 @@ class _Connection:
         head = f"HTTP/1.1 503 Slow Down\r\nContent-Type: application/xml\r\nContent-Length: {len(error)}\r\n\r\n"
         self.client.sendall(head.encode() + error)
 
-    def close(self) -> None:
-        """Ends both sides; the client sees a reset."""
+    def reset_on_close(self) -> None:
+        """Makes the end of the connection a reset for the client."""
         with contextlib.suppress(OSError):
             self.client.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET_ON_CLOSE)
+
+    def close(self) -> None:
+        """Ends both sides. The client still gets what the server sent before."""
+        with contextlib.suppress(OSError):
             self.client.close()
         with contextlib.suppress(OSError):
             self.server.shutdown(socket.SHUT_RDWR)

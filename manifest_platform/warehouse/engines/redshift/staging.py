@@ -149,7 +149,7 @@ def deleted(uri: str) -> None:
 
     bucket, _, key = uri.removeprefix("s3://").partition("/")
     with suppress(BotoCoreError, ClientError):
-        aws.client("s3").delete_object(Bucket=bucket, Key=key)
+        aws.s3(uri).delete_object(Bucket=bucket, Key=key)
 
 
 def wrong_value(table: Table, uris: Sequence[str]) -> str | None:
