@@ -15,7 +15,7 @@ Layers, top to bottom; each imports only from those below it:
     storage, quantities              local paths and s3:// alike; times and sizes in words
     manifest                         the control plane: records, items, leases, order
     nested_types, outward, releases  types of structs and arrays; cleaning texts before they leave; compatibility of releases
-    notices, s3_files                hints that something changed; files in S3 whose requests need headers
+    notices, s3_files, secret_references    hints of changes; files in S3 whose requests need headers; places of secrets
     aws                              the clients of AWS's services
     masking                          secrets: reading and masking them
     carried, deployments, extras, failpoints, faults, plugins, remedies, spool    modules that import none of these

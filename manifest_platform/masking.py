@@ -19,7 +19,7 @@ import re
 import time
 from bisect import bisect_right
 from collections.abc import Callable, Iterator
-from functools import cache, lru_cache
+from functools import cache, lru_cache, partial
 from threading import Lock
 from typing import Any
 from urllib.parse import quote, unquote
@@ -59,6 +59,7 @@ FETCHED_S = 300
 _kept: dict[str, None] = {}
 _lock = Lock()
 _provided: dict[str, Callable[[], str]] = {}
+_schemes: dict[str, Callable[[str], str]] = {}
 _fetched: dict[str, tuple[float, str]] = {}
 
 
@@ -80,16 +81,25 @@ def provide(variable: str, fetch: Callable[[], str]) -> None:
         _fetched.pop(variable, None)
 
 
+def fetch_by(scheme: str, fetch: Callable[[str], str]) -> None:
+    """Registers how references `SCHEME:PLACE` are fetched: `fetch` gets the place, and raises as for `provide`."""
+    _schemes[scheme] = fetch
+
+
 def is_set(variable: str) -> bool:
-    """True if the environment has the variable, or a secret store is registered for it. Nothing is fetched."""
-    return bool(os.environ.get(variable)) or variable in _provided
+    """True if the environment has the variable, or a secret store has it, or it is a reference. Nothing is fetched."""
+    return bool(os.environ.get(variable)) or variable in _provided or variable.partition(":")[0] in _schemes
 
 
 def value_of(variable: str) -> str | None:
     """The value of a variable in the environment, or from its secret store (masked from now on); None if neither has it.
 
-    Raises UnusableSecret or SecretOutOfReach.
+    A reference as `file:/path`, by a scheme of `fetch_by`, stands for a variable. Raises UnusableSecret or SecretOutOfReach.
     """
+    variable = variable.removeprefix("env:")
+    scheme, _, place = variable.partition(":")
+    if place and scheme in _schemes and variable not in _provided:
+        provide(variable, partial(_schemes[scheme], place))
     if (value := os.environ.get(variable)) or not (fetch := _provided.get(variable)):
         return value
     known = _fetched.get(variable)

@@ -59,7 +59,7 @@ class S3Files(FileSystemHandler):
         return path
 
     def get_file_info(self, paths: list[str]) -> list[FileInfo]:
-        """What lies at each path: a file, a folder, or nothing."""
+        """The kind of what is at each path: a file, a folder, or nothing."""
         return self._arrow().get_file_info(paths) if self._arrow else [self._info(path) for path in paths]
 
     def _info(self, path: str) -> FileInfo:

@@ -24,11 +24,12 @@ from pydantic import (
     GetJsonSchemaHandler,
     ValidationError,
     ValidationInfo,
+    WithJsonSchema,
 )
 from pydantic.fields import FieldInfo
 from pydantic_core import InitErrorDetails, PydanticCustomError, core_schema
 
-from manifest_platform import plugins, storage
+from manifest_platform import plugins, secret_references, storage
 
 _BUCKET = re.compile(r"[A-Za-z0-9._-]+")
 YEAR = 366 * 86_400
@@ -200,6 +201,12 @@ StorageLocation = Annotated[str, AfterValidator(_storage_location)]
 """An absolute local path, or a URI that `storage` reads and writes: `file:///path`, `s3://bucket/prefix`."""
 ReadableLocation = Annotated[str, AfterValidator(_readable_location)]
 """A StorageLocation, or an http(s):// URL for reading only."""
+
+
+SecretReference = Annotated[
+    str, AfterValidator(secret_references.checked), WithJsonSchema({"type": "string", "format": "secret"})
+]
+"""The reference to a secret: an environment variable, `file:/path`, `secretsmanager:NAME` or `ssm:NAME`, and `#KEY`."""
 
 
 # Servers and zones

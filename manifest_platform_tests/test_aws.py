@@ -198,11 +198,11 @@ def test_the_pauses_before_repeats_are_random_and_grow(
 def drain_through(proxy_faults: Chooser, shop: Shop, server: S3Server, monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
     with through(server, monkeypatch) as proxy:
         proxy.choose(proxy_faults)
-        return ended(shop.process(environment=dict(os.environ)))
+        return ended(shop.process(environment=dict(os.environ)), seconds=540)
 
 
 @pytest.mark.long
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(900)
 def test_an_outage_of_s3_is_charged_to_no_item_and_a_throttled_drain_succeeds(
     tmp_path: Path, s3_bucket: str, s3_server: S3Server, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -230,7 +230,7 @@ def shop_in(bucket: str, home: Path, **settings: Any) -> Shop:
 
 
 @pytest.mark.long
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(900)
 def test_a_tiny_run_takes_few_requests_and_each_object_one(
     tmp_path: Path, s3_bucket: str, s3_server: S3Server, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -239,7 +239,7 @@ def test_a_tiny_run_takes_few_requests_and_each_object_one(
     with shop.open() as pipeline:
         discover(pipeline)
     with requests_of(s3_server, monkeypatch) as requests:
-        assert ended(shop.process(environment=dict(os.environ)))["stop"] == Stop.IDLE
+        assert ended(shop.process(environment=dict(os.environ)), seconds=540)["stop"] == Stop.IDLE
     lines = [request.partition("\r\n")[0] for request in requests]
     methods = [line.partition(" ")[0] for line in lines]
     written = [line.split(" ")[1] for line in lines if line.startswith("PUT")]

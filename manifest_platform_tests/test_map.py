@@ -16,6 +16,8 @@ PROJECT = Path(__file__).parents[1] / "pyproject.toml"
 ON_DAGSTER = {"definitions", "orchestration"}
 
 ALLOWED = {
+    "aws.py": "the services of AWS by their names, for which it makes clients",
+    "config/aws.py": "the same, as keys",
     "demo/": "the story chooses what it shows",
     "extras.py": "the packages of the extras, by their names",
     "fake_vault/": "it is a vault",

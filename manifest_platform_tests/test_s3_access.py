@@ -131,7 +131,7 @@ def test_a_refused_write_is_told_as_one(s3_bucket: str) -> None:
 
 
 @pytest.mark.long
-@pytest.mark.timeout(600)
+@pytest.mark.timeout(900)
 def test_a_whole_drain_and_merge_write_nothing_without_the_key(
     tmp_path: Path, s3_bucket: str, s3_server: S3Server, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -147,7 +147,7 @@ def test_a_whole_drain_and_merge_write_nothing_without_the_key(
         shop.write(0, 1, bad_lines=2)
         with shop.open() as pipeline:
             discover(pipeline)
-        done = ended(shop.process(None, "--then-merge", environment=dict(os.environ)))
+        done = ended(shop.process(None, "--then-merge", environment=dict(os.environ)), seconds=540)
     assert (done["stop"], done["merged"] > 0) == (Stop.IDLE, True)
     assert shop.seen.rows["events"] == 2 * EVENTS
     places = {urlsplit(head.split(" ")[1]).path.split("/")[2] for head in writes(heads)}

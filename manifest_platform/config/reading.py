@@ -1,8 +1,9 @@
 """Reads a configuration: a YAML file, with values from the environment. Reports all problems together, with their lines.
 
-`${NAME}` and `${NAME:-default}` take values from the environment. Secrets must come from there: a URL in the file with a
-password in it (`user:password@`) is refused. Relative paths are relative to the file. A component file (`component_file`) may
-also use `{{ env.NAME }}` and `{{ context.project_root }}`, as Dagster's components do.
+`${NAME}` and `${NAME:-default}` take values from the environment, and `${file:/path}`, `${secretsmanager:NAME#KEY}` and
+`${ssm:NAME}` from stores of secrets. Secrets must come from there: a URL in the file with a password in it (`user:password@`)
+is refused. Relative paths are relative to the file. A component file (`component_file`) may also use `{{ env.NAME }}` and
+`{{ context.project_root }}`, as Dagster's components do.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ import yaml
 from pydantic import ValidationError
 from yaml.constructor import ConstructorError
 
-from manifest_platform import aws, masking
+from manifest_platform import aws, masking, secret_references
 from manifest_platform.config import component_file
 from manifest_platform.config.config import Config, ConfigError
 from manifest_platform.settings import PluginSettings, Settings
@@ -27,7 +28,7 @@ from manifest_platform.settings import PluginSettings, Settings
 VARIABLE = "MANIFEST_PLATFORM_CONFIG"
 DEFAULT_FILE = "manifest_platform.yaml"
 
-_REFERENCE = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)(?::-([^}]*))?\}")
+_REFERENCE = re.compile(rf"\$\{{([A-Za-z_][A-Za-z0-9_]*|(?:{'|'.join(secret_references.SCHEMES)}):[^}}]+?)(?::-([^}}]*))?\}}")
 _TEMPLATE = re.compile(r"\{\{(.*?)\}\}", re.DOTALL)
 _ENV = re.compile(r"""env(?:\.([A-Za-z_]\w*)|\(\s*(['"])([A-Za-z_]\w*)\2\s*(?:,\s*(['"])(.*?)\4\s*)?\))""")
 _PROJECT_ROOT = ("context.project_root", "project_root")
@@ -195,10 +196,15 @@ def _interpolate(value: Any, place: Place, problems: list[Problem], project_root
         return value
 
     def taken(name: str, default: str | None, how: str) -> str:
-        if (known := masking.value_of(name) or default) is None:
+        try:
+            found = masking.value_of(secret_references.checked(name))
+        except (ValueError, masking.UnusableSecret) as error:
+            wrong(f"${{{name}}}: {error}")
+            return ""
+        if (known := found or default) is None:
             wrong(f"{how} in the environment; set it, or write a default (${{{name}:-default}})")
             return ""
-        if _SECRET_NAME.search(name):
+        if _SECRET_NAME.search(name) or (":" in name and not name.startswith("env:")):
             masking.keep(known)
         return known
 

@@ -23,7 +23,11 @@ This page lists every key of the configuration file. `manifest-platform config r
 Schema, with which editors can complete and check the YAML. Write the schema to a file, and name that file in the first line of
 your configuration: `# yaml-language-server: $schema=./manifest_platform.schema.json`.
 
-`${NAME}` takes a value from the environment, and `${NAME:-default}` has a default. This is the only way to write a secret.
+`${NAME}` takes a value from the environment, and `${NAME:-default}` has a default. A secret itself is never written, only a
+reference to it: `NAME` or `env:NAME` for an environment variable, `file:/path`, `secretsmanager:NAME` for AWS Secrets Manager,
+or `ssm:NAME` for a parameter of AWS Systems Manager; `#KEY` at its end takes a key of the secret's JSON. The same forms stand
+in `${…}`. How: [secrets](../how-to/secrets.md).
+
 Relative paths are relative to the file. Unknown keys and wrong values are refused. All of them are reported together, each with
 the allowed values."""
 _REFERENCE = {"type": "string", "pattern": r"\$\{"}
@@ -168,5 +172,7 @@ def _allowed(field: dict[str, Any], definitions: dict[str, Any]) -> str:
         return f"a list of: {_allowed(field['items'], definitions)}" if "items" in field else "a list"
     if kind == "object":
         return "see its section" if "properties" in field else "keys and values"
+    if field.get("format") == "secret":
+        return "a variable, or another reference to a secret"
     words = {"string": "a text", "boolean": "`true`, `false`", "null": "`null`"}
     return words.get(kind, kind) + (f" that matches `{field['pattern']}`" if "pattern" in field else "")

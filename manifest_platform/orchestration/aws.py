@@ -8,7 +8,6 @@ dagster-aws, whose import takes two seconds; a project that has a resource of it
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Callable, Mapping
 from functools import partial
@@ -16,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import dagster as dg
 
-from manifest_platform import masking
+from manifest_platform import masking, secret_references
 from manifest_platform.config import ConfigError
 
 if TYPE_CHECKING:
@@ -24,7 +23,6 @@ if TYPE_CHECKING:
     from dagster_aws.secretsmanager import SecretsManagerResource
     from dagster_aws.ssm import SSMResource
 
-_PASSING = {"ThrottlingException", "RequestLimitExceeded", "InternalServiceError", "InternalServerError", "ServiceUnavailable"}
 _KEYS = {
     "aws_access_key_id": "AWS_ACCESS_KEY_ID",
     "aws_secret_access_key": "AWS_SECRET_ACCESS_KEY",
@@ -70,13 +68,13 @@ def take_secrets(resource: SecretsManagerResource, secrets: Mapping[str, str]) -
     Raises ConfigError for a variable that libraries read from the environment only.
     """
     for variable, place in secrets.items():
-        _provide(variable, partial(_secret, resource, variable, place))
+        _provide(variable, partial(secret_references.of_secrets_manager, variable, place, partial(_client, resource)))
 
 
 def take_parameters(resource: SSMResource, parameters: Mapping[str, str]) -> None:
     """Provides each variable from the named parameter, decrypted. Raises ConfigError as `take_secrets` does."""
     for variable, name in parameters.items():
-        _provide(variable, partial(_parameter, resource, variable, name))
+        _provide(variable, partial(secret_references.of_parameter, variable, name, partial(_client, resource)))
 
 
 def _environment(name: str, resource: dg.ConfigurableResource, endpoint: str) -> dict[str, str]:
@@ -109,50 +107,5 @@ def _provide(variable: str, fetch: Callable[[], str]) -> None:
     masking.provide(variable, fetch)
 
 
-def _secret(resource: SecretsManagerResource, variable: str, place: str) -> str:
-    name, _, key = place.partition("#")
-    answer = _asked(variable, f"secret {name}", lambda: _client(resource).get_secret_value(SecretId=name))
-    text = answer.get("SecretString")
-    if text is None:
-        raise masking.UnusableSecret(f"{variable}: secret {name} is binary. Store it as text")
-    if not key:
-        return text
-    masking.keep(text)
-    try:
-        found = json.loads(text)[key]
-    except (ValueError, KeyError, TypeError):
-        found = None
-    if not isinstance(found, str):
-        raise masking.UnusableSecret(
-            f"{variable}: secret {name} is not a JSON object with a text under {key!r}. Name another key: NAME#KEY"
-        )
-    return found
-
-
-def _parameter(resource: SSMResource, variable: str, name: str) -> str:
-    def ask() -> dict[str, Any]:
-        return _client(resource).get_parameter(Name=name, WithDecryption=True)
-
-    answer = _asked(variable, f"parameter {name}", ask)
-    return answer["Parameter"]["Value"]
-
-
 def _client(resource: SecretsManagerResource | SSMResource) -> Any:
     return resource.process_config_and_initialize().get_client()
-
-
-def _asked(variable: str, what: str, ask: Callable[[], dict[str, Any]]) -> dict[str, Any]:
-    """Returns AWS's response. Raises SecretOutOfReach for a transient error, UnusableSecret for a permanent one."""
-    from botocore.exceptions import BotoCoreError, ClientError, HTTPClientError
-    from botocore.exceptions import ConnectionError as NoConnection
-
-    try:
-        return ask()
-    except ClientError as error:
-        status, code = error.response["ResponseMetadata"]["HTTPStatusCode"], error.response["Error"]["Code"]
-        kind = masking.SecretOutOfReach if status >= 500 or code in _PASSING else masking.UnusableSecret
-        raise kind(f"{variable}: {what} cannot be read: {error}") from error
-    except (HTTPClientError, NoConnection) as error:
-        raise masking.SecretOutOfReach(f"{variable}: {what} cannot be reached: {error}") from error
-    except BotoCoreError as error:
-        raise masking.UnusableSecret(f"{variable}: {what} cannot be read: {error}. Give region and credentials") from error

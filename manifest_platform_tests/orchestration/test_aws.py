@@ -15,6 +15,7 @@ import pytest
 from dagster._core.remote_representation.external_data import RepositorySnap
 from moto import mock_aws
 
+from manifest_platform import aws as clients
 from manifest_platform import masking
 from manifest_platform.config import ConfigError, load
 from manifest_platform.demo.dynamodb import DynamoDbLocal
@@ -194,6 +195,14 @@ def test_secrets_are_fetched_when_needed_and_stored_nowhere(stores: Any, tmp_pat
         assert masking.masked(f"a {value} b") == f"a {masking.MASK} b"
     assert SECRET not in str(dict(os.environ))
     pages = _pages(build_defs(manifest=manifest))
+    assert str(shop.config_file) in pages and SECRET not in pages
+
+
+def test_references_of_a_configuration_show_no_value_on_dagsters_pages(stores: Any, tmp_path: Path) -> None:
+    clients.forget()
+    shop = Shop(tmp_path, manifest={"store": "sqlite:///${ssm:/prod/db}.db"})
+    pages = _pages(build_defs(str(shop.config_file)))
+    assert load(shop.config_file).manifest.store.endswith(f"{SECRET}-3.db")
     assert str(shop.config_file) in pages and SECRET not in pages
 
 

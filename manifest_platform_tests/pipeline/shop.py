@@ -223,9 +223,9 @@ def launched(
     return process
 
 
-def ended(process: subprocess.Popen[str]) -> dict[str, Any]:
+def ended(process: subprocess.Popen[str], seconds: float = 250) -> dict[str, Any]:
     """Returns the report of a process that ended normally."""
-    output, _ = process.communicate("\n", timeout=250)
+    output, _ = process.communicate("\n", timeout=seconds)
     assert process.returncode == 0, output
     return json.loads(output.splitlines()[-1])
 

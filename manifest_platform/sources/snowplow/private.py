@@ -18,7 +18,7 @@ from pydantic import Field
 
 from manifest_platform import masking
 from manifest_platform.faults import Misconfigured
-from manifest_platform.settings import Settings
+from manifest_platform.settings import SecretReference, Settings
 from manifest_platform.sources.snowplow import numbers
 
 Action = Literal["drop", "hash"]
@@ -35,9 +35,8 @@ class PrivateRefused(RuntimeError, Misconfigured):
 class PrivateSettings(Settings):
     """Columns whose values are dropped or hashed before anything is written, bad rows included."""
 
-    salt_variable: str | None = Field(
+    salt_variable: SecretReference | None = Field(
         None,
-        pattern=r"^[A-Za-z_][A-Za-z0-9_]*$",
         description="the environment variable with the secret salt of hashes, of at least 16 characters",
     )
     columns: dict[str, dict[str, Action]] = Field(

@@ -9,7 +9,7 @@ from urllib.parse import urlsplit
 from pydantic import AfterValidator, Field, field_validator, model_validator
 
 from manifest_platform.listing import BAD_TABLE
-from manifest_platform.settings import KindSettings, ServerUrl, Settings, is_this_machine
+from manifest_platform.settings import KindSettings, SecretReference, ServerUrl, Settings, is_this_machine
 from manifest_platform.sources.settings import DatasetSettings, LimitSettings, LoadSettings, ShredSettings
 from manifest_platform.sources.veeva.files import Feed
 
@@ -27,7 +27,6 @@ VaultType = Literal[
     "MultiPicklist",
     "Boolean",
 ]
-_VARIABLE = r"^[A-Za-z_][A-Za-z0-9_]*$"
 _PROFILE = r"^[^/\s]+$"
 
 
@@ -49,9 +48,7 @@ class PasswordLogin(Settings):
 
     kind: Literal["password"] = Field(description="a login by user and password")
     user: str = Field(min_length=1, description="the user name at the vault")
-    password_variable: str = Field(
-        "VAULT_PASSWORD", pattern=_VARIABLE, description="the environment variable with the password"
-    )
+    password_variable: SecretReference = Field("VAULT_PASSWORD", description="the environment variable with the password")
 
     @property
     def secret(self) -> str:
@@ -63,9 +60,7 @@ class SessionLogin(Settings):
     """A session that another program opens, renews and shares by its id."""
 
     kind: Literal["session"] = Field(description="the id of an open session")
-    session_variable: str = Field(
-        "VAULT_SESSION", pattern=_VARIABLE, description="the environment variable with the session's id"
-    )
+    session_variable: SecretReference = Field("VAULT_SESSION", description="the environment variable with the session's id")
 
     @property
     def secret(self) -> str:
@@ -79,7 +74,7 @@ class TokenLogin(Settings):
     kind: Literal["token"] = Field(description="a bearer token that another program obtained")
     profile: str = Field(min_length=1, pattern=_PROFILE, description="the OAuth profile of the vault")
     client: str = Field(min_length=1, description="the client's id at the vault")
-    token_variable: str = Field("VAULT_TOKEN", pattern=_VARIABLE, description="the environment variable with the token")
+    token_variable: SecretReference = Field("VAULT_TOKEN", description="the environment variable with the token")
     url: ServerUrl = Field("https://login.veevavault.com", description="the server that opens sessions")
 
     @property
@@ -94,8 +89,9 @@ class OAuthLogin(Settings):
     kind: Literal["oauth"] = Field(description="a bearer token that the platform obtains and renews")
     profile: str = Field(min_length=1, pattern=_PROFILE, description="the OAuth profile of the vault")
     client: str = Field(min_length=1, description="the client's id, at the provider and at the vault")
-    secret_variable: str = Field(
-        "VAULT_CLIENT_SECRET", pattern=_VARIABLE, description="the environment variable with the client's secret"
+    secret_variable: SecretReference = Field(
+        "VAULT_CLIENT_SECRET",
+        description="the environment variable with the client's secret",
     )
     issuer: ProviderUrl | None = Field(
         None, description="the identity provider, whose metadata (/.well-known/openid-configuration) names its token endpoint"

@@ -8,7 +8,7 @@ from urllib.parse import urlsplit
 
 from pydantic import Field
 
-from manifest_platform.settings import ReadableLocation, Settings, is_this_machine
+from manifest_platform.settings import ReadableLocation, SecretReference, Settings, is_this_machine
 
 OVERHEARD = "credentials are sent by https:// only, or by http:// to this machine"
 
@@ -49,9 +49,8 @@ class RegistrySettings(Settings):
         le=1_000_000,
         description="a registry with a lower number is asked earlier; with the same number, in the order of `schemas`",
     )
-    apikey_variable: str | None = Field(
+    apikey_variable: SecretReference | None = Field(
         None,
-        pattern=r"^[A-Za-z_][A-Za-z0-9_]*$",
         description="the environment variable with the key of an Iglu server; the key is sent in the header `apikey`",
     )
     absent: tuple[Literal[403, 404], ...] = Field(

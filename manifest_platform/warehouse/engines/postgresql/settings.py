@@ -10,6 +10,7 @@ from pydantic import AfterValidator, Field
 
 from manifest_platform import masking
 from manifest_platform.deployments import identifier
+from manifest_platform.settings import SecretReference
 from manifest_platform.warehouse.engines.engine import EngineSettings
 from manifest_platform.warehouse.engines.postgresql.engine import Address, PostgreSQL
 from manifest_platform.warehouse.upkeep_settings import UpkeepAction
@@ -38,9 +39,8 @@ class PostgreSQLSettings(EngineSettings):
         description=f"the database, such as `{_EXAMPLE}?sslrootcert=/path/to/ca.pem`, with connection parameters in the query. "
         "Without `sslmode`, the server's certificate and name are verified. No password: see `password_variable`"
     )
-    password_variable: str = Field(
+    password_variable: SecretReference = Field(
         "WAREHOUSE_PASSWORD",
-        pattern=r"^[A-Za-z_][A-Za-z0-9_]*$",
         description="the environment variable with the password. Without it, PostgreSQL's own means apply: a password file, "
         "a client certificate",
     )

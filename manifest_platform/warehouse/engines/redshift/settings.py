@@ -9,7 +9,7 @@ from urllib.parse import parse_qsl, quote, unquote, urlsplit, urlunsplit
 from pydantic import AfterValidator, Field, model_validator
 
 from manifest_platform.deployments import identifier
-from manifest_platform.settings import Settings, StorageLocation
+from manifest_platform.settings import SecretReference, Settings, StorageLocation
 from manifest_platform.warehouse.engines.engine import EngineSettings
 from manifest_platform.warehouse.engines.redshift.engine import Redshift
 from manifest_platform.warehouse.engines.redshift.layout import Layout
@@ -17,7 +17,6 @@ from manifest_platform.warehouse.engines.redshift.login import Login
 from manifest_platform.warehouse.upkeep_settings import UpkeepAction
 
 _EXAMPLE = "redshift://user@host:5439/database"
-_VARIABLE = r"^[A-Za-z_][A-Za-z0-9_]*$"
 _SSL_MODES = ("verify-full", "verify-ca", "disable")
 
 
@@ -67,8 +66,8 @@ class RedshiftSettings(EngineSettings):
         description=f"the database, such as `{_EXAMPLE}`. The server's certificate and name are verified, unless "
         "`?sslmode=` says otherwise. No password: see `password_variable`, `secret` and `iam`"
     )
-    password_variable: str = Field(
-        "WAREHOUSE_PASSWORD", pattern=_VARIABLE, description="the environment variable with the user's password"
+    password_variable: SecretReference = Field(
+        "WAREHOUSE_PASSWORD", description="the environment variable with the user's password"
     )
     secret: str | None = Field(
         None, min_length=1, description="name or ARN of a secret of AWS Secrets Manager with `username` and `password`"

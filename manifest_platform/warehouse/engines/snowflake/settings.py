@@ -10,14 +10,13 @@ from urllib.parse import SplitResult, parse_qsl, unquote, urlsplit
 from pydantic import AfterValidator, Field, field_validator, model_validator
 
 from manifest_platform.deployments import identifier
-from manifest_platform.settings import LocalPath, is_this_machine
+from manifest_platform.settings import LocalPath, SecretReference, is_this_machine
 from manifest_platform.warehouse.engines.engine import EngineSettings
 from manifest_platform.warehouse.engines.snowflake.access import Access, Login
 
 if TYPE_CHECKING:
     from manifest_platform.warehouse.engines.snowflake.engine import Snowflake
 
-_VARIABLE = r"^[A-Za-z_][A-Za-z0-9_]*$"
 _NAME = r"^[A-Za-z_][A-Za-z0-9_$]*$"
 _STAGE = r"^[A-Za-z_][A-Za-z0-9_$]*(\.[A-Za-z_][A-Za-z0-9_$]*){1,2}$"
 _EXAMPLE = "snowflake://user@account/database?warehouse=WH&role=R"
@@ -68,18 +67,18 @@ class SnowflakeSettings(EngineSettings):
     private_key_file: LocalPath | None = Field(
         None, description="the file with the user's private key (PEM, PKCS#8); relative to the configuration file"
     )
-    private_key_variable: str | None = Field(
-        None, pattern=_VARIABLE, description="the environment variable with the private key, in place of a file"
+    private_key_variable: SecretReference | None = Field(
+        None, description="the environment variable with the private key, in place of a file"
     )
-    passphrase_variable: str | None = Field(
-        None, pattern=_VARIABLE, description="the environment variable with the passphrase of the private key"
+    passphrase_variable: SecretReference | None = Field(
+        None, description="the environment variable with the passphrase of the private key"
     )
-    password_variable: str | None = Field(
-        None, pattern=_VARIABLE, description="the environment variable with the user's password, in place of a key"
-    )
-    token_variable: str | None = Field(
+    password_variable: SecretReference | None = Field(
         None,
-        pattern=_VARIABLE,
+        description="the environment variable with the user's password, in place of a key",
+    )
+    token_variable: SecretReference | None = Field(
+        None,
         description="the environment variable with an OAuth token, in place of a key; another program renews it",
     )
     stage: str | None = Field(
