@@ -265,7 +265,7 @@ def test_an_unknown_key_is_reported_with_those_that_are_allowed(write):
     allowed = "complete, expected_every_seconds, full_listing_hours, layout, look_back_days, marker, notify, root"
     assert f"datasets.acme.landing.path: unknown key; allowed here: {allowed}" in message
     assert (
-        "allowed here: dagster, datasets, deployment, drain, files, follow, housekeeping, lease, limits, manifest, spark,"
+        "allowed here: aws, dagster, datasets, deployment, drain, files, follow, housekeeping, lease, limits, manifest, spark,"
         " targets, warehouse" in problems(write(f"spork: {{}}\n{WHOLE}"))
     )
 
@@ -492,7 +492,7 @@ def test_a_vault_has_its_address_and_login(write):
         (LOGIN, "{kind: saml}", "vault.login.kind: 'saml': allowed: password, session, token, oauth"),
         (LOGIN, "{kind: password}", "vault.login.user: is required"),
         (LOGIN, "{kind: session, user: me}", "vault.login.user: unknown key; allowed here: kind, session_variable"),
-        (LOGIN, "{kind: session, session_variable: a-b}", "vault.login.session_variable: 'a-b': String should match"),
+        (LOGIN, "{kind: session, session_variable: a-b}", "vault.login.session_variable: 'a-b': allowed: an environment variable"),
         (LOGIN, "{kind: oauth, profile: a, client: b}", "vault.login: allowed: either an issuer or a token_url"),
         (
             LOGIN,
