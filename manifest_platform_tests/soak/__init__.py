@@ -4,6 +4,7 @@
     day          what happens: the producer, the operator, the killer
     audit        what must be true in the end: each event once, in order, no process left
     growth       what grew with the runs, and what housekeeping took away again
+    on_cluster   a follower on a cluster, whose programs are killed and whose stores are cut off
 
 `make soak` plays twenty minutes: `python -m manifest_platform_tests.soak --minutes 20`.
 """

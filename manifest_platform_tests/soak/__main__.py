@@ -117,18 +117,18 @@ def main() -> int:
     parser.add_argument("--home", type=Path, help="an empty folder that stays; else one that goes")
     given = parser.parse_args()
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # so that nothing lives on
-    _say(f"{given.minutes:g} minutes, --seed {given.seed}")
+    say(f"{given.minutes:g} minutes, --seed {given.seed}")
     with tempfile.TemporaryDirectory() as folder:
-        played = play(given.home or Path(folder), given.minutes, given.seed, told=_say)
+        played = play(given.home or Path(folder), given.minutes, given.seed, told=say)
     for line in played.lines:
-        _say(line)
+        say(line)
     for line in played.wrong:
-        _say(f"WRONG: {line}")
-    _say("all is as it must be" if not played.wrong else f"{len(played.wrong)} things are wrong")
+        say(f"WRONG: {line}")
+    say("all is as it must be" if not played.wrong else f"{len(played.wrong)} things are wrong")
     return int(bool(played.wrong))
 
 
-def _say(line: str) -> None:
+def say(line: str) -> None:
     sys.stdout.write(f"{line}\n")
     sys.stdout.flush()
 

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from manifest_platform_tests.soak import on_cluster
 from manifest_platform_tests.soak.__main__ import play
 from manifest_platform_tests.soak.day import Pace
 from manifest_platform_tests.soak.supervised import Supervised
@@ -21,6 +22,18 @@ def test_a_day_of_kills_ends_as_it_must(tmp_path: Path) -> None:
     played = play(tmp_path, minutes=1, seed=3, pace=pace)
     assert played.wrong == [], "\n".join(played.lines)
     assert played.runs > 8
+
+
+@pytest.mark.long
+@pytest.mark.timeout(1800)
+def test_a_cluster_whose_programs_are_killed_at_random_loads_each_run_once_and_blames_none(
+    tmp_path: Path, s3_environment: object
+) -> None:
+    """`s3_environment`: sets the variables of AWS clients back afterward."""
+    lines: list[str] = []
+    deployment, wrong = on_cluster.play(tmp_path / "cluster", minutes=2, seed=4, told=lines.append)
+    assert wrong == [], "\n".join(lines)
+    assert sum(deployment.faults.values()) > 5
 
 
 def test_a_program_is_started_with_its_signals_whatever_this_process_ignores(tmp_path: Path) -> None:

@@ -1,0 +1,296 @@
+"""A follower on a cluster, whose every program is killed and whose connections are cut, by a schedule from a seed.
+
+Landing, schemas and output are in S3, the manifest is in DynamoDB, the warehouse is PostgreSQL, and Spark computes on two
+workers behind a Connect server. In the end SQL tells: each event once, the runs in order, and no item failed by a death of the
+cluster.
+
+As a program (`make soak DEPLOYMENT=cluster MINUTES=10`), it plays and exits with 1 if anything is wrong.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import os
+import random
+import signal
+import socket
+import sys
+import tempfile
+import time
+from collections import Counter
+from collections.abc import Callable, Generator, Iterator
+from contextlib import ExitStack, closing, contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from urllib.parse import urlsplit
+
+from manifest_platform import storage
+from manifest_platform.demo import s3
+from manifest_platform.demo.cluster import make_bucket, use
+from manifest_platform.demo.dynamodb import dynamodb_local
+from manifest_platform.demo.events import SCHEMAS, write_run
+from manifest_platform.demo.server import free_port
+from manifest_platform.demo.spark_cluster import SparkCluster
+from manifest_platform.manifest import State
+from manifest_platform.manifest.stores.dynamodb.table import create_table
+from manifest_platform.sources.snowplow.settings import FEED
+from manifest_platform_tests.pipeline.shop import FIRST, NAME, REPOSITORY, STEP, Shop, run_name
+from manifest_platform_tests.servers.postgres import Postgres, postgres_at
+from manifest_platform_tests.servers.proxy import Chooser, Fault, Proxy, from_on, nothing, proxied
+from manifest_platform_tests.servers.warehouses import proxied_place
+from manifest_platform_tests.soak.__main__ import say
+from manifest_platform_tests.soak.audit import landed_events
+from manifest_platform_tests.soak.supervised import Supervised, processes
+
+BUCKET = "soak"
+REST_S = 600
+"""The time in which all must be loaded after the last kill. On a busy machine, a Connect server alone starts in a minute."""
+SETTINGS = {
+    "load": {"late": "quarantine"},
+    "lease": {"seconds": 15, "max_attempts": 20},
+    "follow": {"listing_seconds": 5},
+}
+KILLED = ("worker-1", "worker-2", "executor", "connect", "drain", "gateway")
+CUT = ("S3", "DynamoDB", "PostgreSQL")
+
+
+@dataclass(frozen=True)
+class Pace:
+    """The seconds between runs that land and between faults, and how long a connection stays cut."""
+
+    land_s: float = 5
+    fault_s: float = 12
+    cut_s: tuple[float, float] = (0.5, 6)
+    events: tuple[int, int] = (20, 200)
+
+
+@dataclass
+class OnCluster:
+    """The programs of a deployment, the proxies before its stores, and what was done to them."""
+
+    shop: Shop
+    programs: dict[str, Supervised]
+    proxies: dict[str, Proxy]
+    chance: random.Random
+    landed: list[str] = field(default_factory=list)
+    faults: Counter[str] = field(default_factory=Counter)
+
+    def play(self, seconds: float, pace: Pace) -> Iterator[float]:
+        """Lands runs and makes faults for some seconds; yields the seconds that have passed, about every half."""
+        began = time.monotonic()
+        land_at, fault_at = began, began + pace.fault_s
+        healed: dict[str, float] = {}
+        while (now := time.monotonic()) < began + seconds:
+            if now >= land_at:
+                self.land(self.chance.randint(*pace.events))
+                land_at = now + pace.land_s * self.chance.uniform(0.5, 1.5)
+            if now >= fault_at:
+                if cut := self.fault():
+                    healed[cut] = now + self.chance.uniform(*pace.cut_s)
+                fault_at = now + pace.fault_s * self.chance.uniform(0.5, 1.5)
+            for name in [name for name, at in healed.items() if at <= now]:
+                self.proxies[name].choose(nothing)
+                del healed[name]
+            yield now - began
+            time.sleep(0.5)
+        for proxy in self.proxies.values():
+            proxy.choose(nothing)
+
+    def land(self, events: int) -> None:
+        """Lands the next run in S3 from the producer's own copy. The marker is last, and a producer that fails repeats."""
+        number = len(self.landed)
+        name, own = run_name(number), self.shop.home / "landing"
+        write_run(own, FIRST + number * STEP, events, seed=1)
+        files = sorted((own / name).iterdir(), key=lambda file: file.name == "_SUCCESS")
+        deadline = time.monotonic() + REST_S
+        while time.monotonic() < deadline:
+            try:
+                for file in files:
+                    storage.write_bytes(f"s3://{BUCKET}/landing/{name}/{file.name}", file.read_bytes())
+            except OSError:  # the gateway was killed
+                time.sleep(0.2)
+            else:
+                self.landed.append(name)
+                return
+        raise AssertionError("the gateway does not come back")
+
+    def fault(self) -> str | None:
+        """Kills a program, or cuts the way to a store, whose name is returned."""
+        what = self.chance.choice([*KILLED, *CUT])
+        if what in CUT:
+            fault = self.chance.choice((Fault.REQUEST_LOST, Fault.ANSWER_LOST))
+            self.proxies[what].choose(_for_some(fault, self.chance))
+            self.faults[f"{what} cut"] += 1
+            return what
+        if found := self._of(what):
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(self.chance.choice(found), signal.SIGKILL)
+                self.faults[f"{what.partition('-')[0]} killed"] += 1
+        return None
+
+    def _of(self, what: str) -> list[int]:
+        """The processes of a program, or the executors and their Python processes."""
+        if what != "executor":
+            return [self.programs[what].process.pid]
+        workers = {session for name in ("worker-1", "worker-2") for session in self.programs[name].sessions}
+        executors = [one for one in processes() if "CoarseGrainedExecutorBackend" in one.what or "pyspark.daemon" in one.what]
+        return [one.pid for one in executors if one.session in workers]
+
+    @property
+    def starts(self) -> dict[str, int]:
+        """The number of starts of each program."""
+        return {name: one.starts for name, one in self.programs.items()}
+
+    def rest(self) -> float:
+        """Waits until all is loaded; the seconds that it took, or a bit more than REST_S."""
+        began = time.monotonic()
+        while time.monotonic() - began < REST_S and set(self.loaded()) != set(self.landed):
+            time.sleep(1)
+        return time.monotonic() - began
+
+    def loaded(self) -> list[str]:
+        """The runs in the order in which the warehouse's ledger has them."""
+        with closing(self.shop.place.open()) as warehouse:
+            if "ledger" not in warehouse.columns("manifest_platform"):
+                return []
+        return self.shop.seen.runs
+
+    def failures(self) -> Counter[str]:
+        """The records of failed items, by their message."""
+        with self.shop.open() as pipeline:
+            items = list(pipeline.manifest.items(FEED))
+        failed = [record for item in items for record in item.records if record.state is State.FAILED]
+        return Counter(f"{record.application.name}: {record.data.get('message')}" for record in failed)
+
+    def wrong(self) -> Iterator[str]:
+        """All that is not as it must be."""
+        loaded = self.loaded()
+        if missing := sorted({*self.landed} - {*loaded}):
+            yield f"never loaded: {len(missing)} of {len(self.landed)} runs, {missing[:5]}"
+        if doubled := [name for name, count in Counter(loaded).items() if count > 1]:
+            yield f"loaded more than once: {doubled[:5]}"
+        if loaded != sorted(loaded):
+            yield f"loaded out of order: {loaded}"
+        yield from (f"failed: {told}" for told in self.failures() if "lease expired" not in told)
+        if not loaded:
+            return
+        with closing(self.shop.place.open()) as warehouse:
+            rows = warehouse.execute(f"SELECT event_id FROM {warehouse.qualified(NAME, 'events')}")
+        there, wanted = Counter(str(event) for (event,) in rows), landed_events(self.shop)
+        if there != wanted:
+            yield f"events: {sum((wanted - there).values())} missing, {sum((there - wanted).values())} too many"
+
+
+def _for_some(fault: Fault, chance: random.Random) -> Chooser:
+    """All requests meet a fault, or one in two."""
+    if chance.random() < 0.5:
+        return from_on(1, fault)
+    return lambda number, _request: fault if number % 2 else None
+
+
+@contextmanager
+def on_cluster(home: Path, chance: random.Random) -> Generator[OnCluster]:
+    """Runs a deployment in a folder until the block ends, each program supervised; nothing of it lives then."""
+    data, gateway_port = home / "data", free_port()
+    data.mkdir(parents=True)
+    direct = s3.S3Server(f"http://127.0.0.1:{gateway_port}").environment
+    with ExitStack() as stack:
+        programs: dict[str, Supervised] = {}
+
+        def program(name: str, command: list[str | Path], environment: dict[str, str]) -> None:
+            programs[name] = Supervised(name, [str(part) for part in command], environment, home)
+            stack.callback(programs[name].end)
+
+        program("gateway", s3.command(data, gateway_port), s3.environment())
+        database = stack.enter_context(dynamodb_local(home / "dynamodb.log"))
+        postgres = Postgres(Path(stack.enter_context(postgres_at(home))))
+        place = stack.enter_context(proxied_place(postgres, home))
+        gateway = stack.enter_context(_proxied_port(gateway_port))
+        proxies = {"S3": gateway, "PostgreSQL": place.proxy}
+        proxies["DynamoDB"] = stack.enter_context(_proxied_port(urlsplit(database.endpoint).port or 0))
+        through = {**direct, "AWS_ENDPOINT_URL": f"http://127.0.0.1:{gateway.port}"}
+        use(direct)
+        _until_it_answers(gateway_port)
+        make_bucket(BUCKET)
+        for file in SCHEMAS.rglob("*"):
+            if file.is_file():
+                storage.write_bytes(f"s3://{BUCKET}/schemas/{file.relative_to(SCHEMAS).as_posix()}", file.read_bytes())
+        cluster = SparkCluster(home, 2, through, {})
+        for one in cluster.programs:
+            program(one.name, one.command, cluster.environment)
+        conf = home / "connect.conf"
+        conf.write_text(f"spark.remote {cluster.remote}\nspark.sql.session.timeZone UTC\n")
+        create_table(database.store("soak"))
+        endpoint = f"http://127.0.0.1:{proxies['DynamoDB'].port}"
+        shop = Shop(
+            home / "shop",
+            place,
+            landing={"root": f"s3://{BUCKET}/landing"},
+            shred={"output": f"s3://{BUCKET}/shredded", "schemas": [f"s3://{BUCKET}/schemas"]},
+            manifest={"store": f"dynamodb://soak?region={s3.REGION}&endpoint={endpoint}"},
+            spark={"conf": str(conf)},
+            **SETTINGS,
+        )
+        following = [sys.executable, "-m", "manifest_platform", "--config", str(shop.config_file), "drain", "--follow"]
+        program("drain", [*following], {**os.environ, **through, "PYTHONPATH": str(REPOSITORY)})
+        yield OnCluster(shop, programs, proxies, chance)
+
+
+@contextmanager
+def _proxied_port(port: int) -> Generator[Proxy]:
+    with proxied(lambda: socket.create_connection(("127.0.0.1", port)), is_http=True) as proxy:
+        yield proxy
+
+
+def _until_it_answers(port: int) -> None:
+    deadline = time.monotonic() + REST_S
+    while time.monotonic() < deadline:
+        with contextlib.suppress(OSError):
+            socket.create_connection(("127.0.0.1", port), timeout=1).close()
+            return
+        time.sleep(0.1)
+    raise AssertionError("the gateway does not listen")
+
+
+def play(
+    home: Path, minutes: float, seed: int, pace: Pace | None = None, told: Callable[[str], object] = lambda line: None
+) -> tuple[OnCluster, list[str]]:
+    """Plays some minutes, waits until it is at rest, and audits; returns the deployment and what is wrong."""
+    with on_cluster(home, random.Random(seed)) as deployment:
+        deployment.land(20)
+        told(f"started, and the first run loaded after {deployment.rest():.0f} s")
+        reported = time.monotonic()
+        for passed in deployment.play(minutes * 60, pace or Pace()):
+            if time.monotonic() - reported > 30:
+                reported = time.monotonic()
+                loaded = len(deployment.loaded())
+                told(
+                    f"{passed / 60:4.1f} min: {len(deployment.landed)} runs landed, {loaded} loaded; {dict(deployment.faults)}"
+                )
+        rested = deployment.rest()
+        told(f"at rest after {rested:.0f} s; {len(deployment.landed)} runs; faults: {dict(deployment.faults)}")
+        told(f"starts: {deployment.starts}; requests that met a fault: { {n: p.total for n, p in deployment.proxies.items()} }")
+        told(f"failed records: {dict(deployment.failures())}")
+        return deployment, list(deployment.wrong())
+
+
+def main() -> int:
+    """Runs the tool."""
+    parser = argparse.ArgumentParser(prog="python -m manifest_platform_tests.soak.on_cluster", description=__doc__)
+    parser.add_argument("--minutes", type=float, default=10)
+    parser.add_argument("--seed", type=int, default=random.randrange(1000))
+    parser.add_argument("--home", type=Path, help="an empty folder that stays; else one that goes")
+    given = parser.parse_args()
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # so that nothing lives on
+    say(f"{given.minutes:g} minutes, --seed {given.seed}")
+    with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
+        _, wrong = play(given.home or Path(folder), given.minutes, given.seed, told=say)
+    for line in wrong:
+        say(f"WRONG: {line}")
+    say("all is as it must be" if not wrong else f"{len(wrong)} things are wrong")
+    return int(bool(wrong))
+
+
+if __name__ == "__main__":
+    sys.exit(main())
