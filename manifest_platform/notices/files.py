@@ -6,6 +6,7 @@ stand once it has started: what changes from then on is told. File systems of ot
 
 from __future__ import annotations
 
+import errno
 import os
 import threading
 from collections.abc import Callable
@@ -51,7 +52,10 @@ class FileNotices(Notices):
         kinds += [events.FileModifiedEvent] if self._growing else []
         observer = Observer()
         watch = observer.schedule(Handler(), self.place, recursive=self._recursive, event_filter=kinds)
-        observer.start()
+        try:
+            observer.start()
+        except OSError as error:
+            raise OSError(f"{error.strerror or error}{_LIMITS.get(error.errno or 0, '')}") from error
         try:
             tell()
             emitters = [one for one in observer.emitters if one.watch == watch]
@@ -67,5 +71,10 @@ class FileNotices(Notices):
         self._ended.set()
 
 
+_LIMITS = {
+    errno.ENOSPC: ": it has more folders than may be watched; raise sysctl fs.inotify.max_user_watches",
+    errno.EMFILE: ": too many programs watch folders; raise sysctl fs.inotify.max_user_instances",
+}
+"""Remedies for the limits of the operating system, by the number of the error."""
 _CHECK_SECONDS = 10.0
 """The seconds between two looks whether the watched folder is still there."""

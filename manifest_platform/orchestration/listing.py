@@ -89,7 +89,7 @@ class Rest:
     until: float = 0.0
 
     def after(self, cost: float) -> None:
-        """Begins the pause after a look that cost so many seconds."""
+        """Begins the pause. `cost`: the seconds of processor time of the look."""
         self.cost = cost
         self.until = time.monotonic() + 9 * cost if cost > SMALL_LOOK_S else 0.0
 

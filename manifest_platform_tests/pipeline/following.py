@@ -14,8 +14,8 @@ from typing import Any
 
 import pyarrow as pa
 
-from manifest_platform import spark
 from manifest_platform.cli import main
+from manifest_platform.spark.place import Place
 
 REPOSITORY = Path(__file__).parents[2]
 PATIENCE = 60.0
@@ -36,6 +36,11 @@ class SessionHere:
     def collect(self) -> list[tuple[Any, ...]]:
         batches = self.work(iter([pa.RecordBatch.from_arrays([pa.array(self.numbers)], ["id"])]))
         return [tuple(row.values()) for batch in batches for row in batch.to_pylist()]
+
+
+def sessions_here() -> None:
+    """Lets all Spark sessions of this process be sessions here."""
+    setattr(Place, "session", lambda *_: SessionHere())  # noqa: B010
 
 
 class Following:
@@ -91,5 +96,5 @@ class Following:
 
 
 if __name__ == "__main__":
-    setattr(spark, "session", lambda *_: SessionHere())  # noqa: B010
+    sessions_here()
     sys.exit(main(sys.argv[1:]))

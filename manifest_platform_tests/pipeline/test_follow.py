@@ -55,12 +55,12 @@ def test_directories_are_loaded_as_they_land_and_a_second_follower_takes_over_at
 @pytest.mark.long
 def test_a_follower_that_is_killed_in_a_load_is_replaced_within_the_time_of_its_lease(tmp_path: Path) -> None:
     made = shop(tmp_path, lease={"seconds": 5})
-    with Following(made.config_file, environment={failpoints.VARIABLE: "load.committed"}) as first:
+    with Following(made.config_file, environment={failpoints.VARIABLE: "load.committed:kill"}) as first:
         first.told("following")
         with Following(made.config_file) as second:
             second.told("standing_by")
             made.write(0, 1)
-            first.process.wait(60)
+            assert first.process.wait(60) == -signal.SIGKILL
             killed = time.monotonic()
             done = second.told("loaded", item=run_name(1))
             assert second.told("loaded", item=run_name(0))["already"]
