@@ -10,7 +10,7 @@ import dataclasses
 import tempfile
 from collections.abc import Callable, Generator
 from contextlib import contextmanager, suppress
-from datetime import timedelta
+from datetime import date, timedelta
 from typing import Any
 
 import pytest
@@ -38,6 +38,7 @@ from manifest_platform.manifest.stores import open_store
 from manifest_platform.merging.catalogs.embedded import EmbeddedCatalog
 from manifest_platform.merging.readers import NotPublished, Reader
 from manifest_platform.merging.settling import settle_rows
+from manifest_platform.merging.state import Partition
 from manifest_platform.operations.retention import rule as rules
 from manifest_platform.operations.retention.merged import MergingNeeds
 from manifest_platform.operations.retention.rule import Base, Facts, judged
@@ -272,11 +273,35 @@ def _without(guard: str) -> Generator[None]:
         yield
 
 
-@pytest.mark.long
-@pytest.mark.parametrize("guard", ["_needed_by_full_loads", "_unfinished"])
-def test_without_a_guard_a_history_loses_what_it_needs(guard: str) -> None:
+def _rewound() -> None:
+    """A full load that a person cancels, and begins again after retention."""
+    history = History()
+    history.begin(DAYS)
+    history.rewind()
+    history.land(2)
+    for feed in (INCR, INCR, LOG, LOG):
+        history.load(feed)
+    history.turn(9)
+    history.begin_full_load()
+    history.end_full_load(cancels=True)
+    history.collect()
+    history.rewind()
+
+
+def _waiting() -> None:
+    """A window that is loaded long after it was shredded."""
+    history = History()
+    history.begin(DAYS)
+    history.turn(9)
+    history.collect()
+    history.load(LOG)
+
+
+@pytest.mark.parametrize(("guard", "happens"), [("_needed_by_full_loads", _rewound), ("_unfinished", _waiting)])
+def test_without_a_guard_a_history_loses_what_it_needs(guard: str, happens: Callable[[], None]) -> None:
+    happens()
     with _without(guard), pytest.raises(AssertionError, match="deleted"):
-        walk(History, 300, 50)
+        happens()
 
 
 class MergedHistory(RuleBasedStateMachine):
@@ -354,25 +379,44 @@ def test_merges_readers_and_rebuilds_find_what_they_need() -> None:
     walk(MergedHistory, cases(8, 40), 30)
 
 
-@pytest.mark.long
-@pytest.mark.parametrize("guard", ["batches", "versions"])
-def test_without_what_it_asks_of_the_inventory_something_is_missed(guard: str) -> None:
-    def blind(*_: Any, **__: Any) -> list[Any]:
-        return []
+def _merged_late() -> None:
+    """Small objects that are merged after retention."""
+    history = MergedHistory()
+    history.arrive()
+    history.turn(9)
+    history.collect(settles=True)
+    history.merge()
 
-    original: Callable[[MergingNeeds, Item, Listing], str] = MergingNeeds.of
 
-    def of(self: MergingNeeds, item: Item, listing: Listing) -> str:
-        with pytest.MonkeyPatch.context() as patched:
-            if guard == "batches":
-                patched.setattr(type(self._inventory), "batches", blind)
-            else:
-                patched.setattr(MergingNeeds, "_readers", lambda *_: "")
-            return original(self, item, listing)
+def _read_before() -> None:
+    """A reader that got small objects just before readers get merged ones."""
+    history = MergedHistory()
+    history.arrive()
+    history.publish(listed=False)
+    history.read()
+    history.turn(1)
+    history.merge()
+    history.publish(listed=False)
+    settle_rows(history.of, history.of.clock())
+    history.collect(settles=False)
 
-    with pytest.MonkeyPatch.context() as patched, pytest.raises(AssertionError, match=r"deleted|made again"):
-        patched.setattr(MergingNeeds, "of", of)
-        walk(MergedHistory, 200, 40)
+
+def _blind(of: MergingNeeds, table: str, day: date) -> tuple[Partition | None, set[str], str]:
+    """A look that does not see which batches are there, nor what readers see."""
+    return of._inventory.partition(table, day), set(), ""
+
+
+@pytest.mark.parametrize(
+    ("guard", "without", "happens"),
+    [("_look", _blind, _merged_late), ("_readers", lambda *_: "", _read_before)],
+)
+def test_without_what_it_asks_of_the_inventory_something_is_missed(
+    guard: str, without: Callable[..., object], happens: Callable[[], None]
+) -> None:
+    happens()
+    with pytest.MonkeyPatch.context() as patched, pytest.raises(AssertionError, match="deleted"):
+        patched.setattr(MergingNeeds, guard, without)
+        happens()
 
 
 def test_histories_reach_deletions() -> None:

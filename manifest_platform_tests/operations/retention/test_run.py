@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import json
 import shutil
-from collections.abc import Callable
-from datetime import timedelta
+from collections.abc import Callable, Mapping
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from manifest_platform.cli import main
+from manifest_platform.config import VARIABLE
 from manifest_platform.manifest import Holding, Refused
+from manifest_platform.operations.bad_replay import open_rows, with_bad_rows
 from manifest_platform.operations.doctor import Doctor, Finding, Kind
 from manifest_platform.operations.explain import explanation
 from manifest_platform.operations.folders import compare
@@ -20,7 +24,9 @@ from manifest_platform.operations.retention.rule import Why
 from manifest_platform.operations.retention.run import Collected, collect, plan
 from manifest_platform.pipeline import Pipeline
 from manifest_platform.pipeline.discovery import discover
-from manifest_platform_tests.pipeline.shop import NAME, Shop, drained, keys, run_name
+from manifest_platform.pipeline.merge import MergeReport, Merging, merge
+from manifest_platform.pipeline.shredding import OutputGone
+from manifest_platform_tests.pipeline.shop import NAME, Shop, drained, keys, no_spark, run_name
 
 Made = Callable[..., Shop]
 ONE_WEEK = timedelta(days=8)
@@ -30,12 +36,12 @@ ONE_WEEK = timedelta(days=8)
 def made(tmp_path: Path, spark: Any) -> Made:
     """A shop with three loaded runs, eight days later. `retention`: its settings."""
 
-    def _made(count: int = 3, **retention: int) -> Shop:
-        shop = Shop(tmp_path / "shop")
+    def _made(count: int = 3, settings: Mapping[str, Any] | None = None, lines: int = 0, **retention: int) -> Shop:
+        shop = Shop(tmp_path / "shop", **(settings or {}))
         shop.config_file.write_text(
             shop.config_file.read_text().replace("    load: {}\n", f"    load: {{}}\n    retention: {retention}\n")
         )
-        shop.shredded(spark, count)
+        shop.shredded(spark, count, **({"bad_lines": lines} if lines else {}))
         with shop.open() as pipeline:
             drained(pipeline)
         shop.ahead = ONE_WEEK
@@ -183,3 +189,72 @@ def test_links_in_landed_directories_are_not_followed(made: Made) -> None:
     assert run_name(1) in failed and "symbolic link" in failed
     assert (shop.home / "precious" / "file").exists() and list((shop.home / "elsewhere").iterdir())
     assert not shop.directory(0).exists() and not shop.directory(2).exists()
+
+
+def test_merged_objects_take_the_place_of_shredded_output(made: Made, spark: Any) -> None:
+    shop = made(2, {"merge": {}}, shredded_days=7)
+    with shop.open() as pipeline:
+        assert kept(plan(pipeline), "shredded") == {Why.MERGING: 2}, "nothing is merged yet"
+        *_, report = merge(Merging(pipeline), lambda: spark)
+        assert isinstance(report, MergeReport)
+        shop.ahead = timedelta(days=30)
+    with shop.open() as pipeline:
+        question = "SELECT count(*) FROM events"
+        reader, before = Merging(pipeline).reader, Merging(pipeline).reader.query(question)
+        shown = plan(pipeline).tallies["shredded"]
+        assert collect(pipeline).tallies["shredded"].found == shown.found
+        assert shown.items == 2 and not attempts(shop, 0)
+        assert reader.query(question) == before
+        assert faults(pipeline) == []
+        *_, report = merge(Merging(pipeline), no_spark)
+        assert isinstance(report, MergeReport)
+
+
+def test_bad_rows_alone_are_deleted_and_nothing_else_of_the_output(made: Made, spark: Any) -> None:
+    whole = {"shred": {"pack_kib": 0, "bad_rows": {"max_count": 100, "max_share": 1.0}}}
+    shop = made(1, whole, lines=3, bad_days=7)
+    with shop.open() as pipeline:
+        [key] = keys(pipeline, 0)
+        assert sum(1 for _ in open_rows(pipeline, pipeline.manifest.item(key))) == 3
+        done = collect(pipeline)
+        assert done.tallies["bad"].items == 1
+        assert "have bad rows that could not be listed or replayed" in done.tallies["bad"].costs
+        [attempt] = attempts(shop, 0)
+        assert not (attempt / "bad").exists() and (attempt / "events").exists()
+        with pytest.raises(OutputGone, match="its bad rows were deleted by retention"):
+            next(open_rows(pipeline, pipeline.manifest.item(key)))
+        assert list(with_bad_rows(pipeline, key.feed)) == []
+        assert faults(pipeline) == []
+        reload(pipeline, key, "wrong rows")
+        assert drained(pipeline, spark)[1].loaded == 1
+        assert sum(1 for _ in open_rows(pipeline, pipeline.manifest.item(key))) == 3, "shredded again for the reload"
+
+
+def test_the_command_shows_asks_and_deletes(made: Made, monkeypatch: pytest.MonkeyPatch, capsys: Any) -> None:
+    shop = made(1, landing_days=1)
+    monkeypatch.setenv(VARIABLE, str(shop.config_file))
+    monkeypatch.setattr(Pipeline, "__init__", _ahead(Pipeline.__init__))
+    assert main(["gc", "--dry-run"]) == 0
+    said = capsys.readouterr().out
+    assert "landing  1" in said and "landing: 1 items could not be shredded again" in said and "would be deleted" in said
+    monkeypatch.setattr("typer.confirm", lambda _text: False)
+    assert main(["gc"]) == 4
+    assert shop.directory(0).exists() and "nothing was deleted" in capsys.readouterr().out
+    assert main(["gc", "--json"]) == 2
+    assert "add --yes or --dry-run" in capsys.readouterr().err
+    assert main(["gc", "--yes", "--json"]) == 0
+    [data] = json.loads(capsys.readouterr().out)["data"]
+    assert (data["kind"], data["items"], data["kept"]) == ("landing", 1, [])
+    assert not shop.directory(0).exists()
+    assert main(["gc", "--yes"]) == 4
+    assert "nothing to delete" in capsys.readouterr().out
+
+
+def _ahead(opened: Callable[..., None]) -> Callable[..., None]:
+    """Opens a pipeline whose clock is eight days ahead."""
+
+    def open_ahead(pipeline: Pipeline, *arguments: Any, **options: Any) -> None:
+        opened(pipeline, *arguments, **options)
+        pipeline.clock = lambda: datetime.now(UTC) + ONE_WEEK
+
+    return open_ahead
