@@ -76,7 +76,7 @@ reference: $(SYNCED) ## Writes the pages of docs/reference that are made from co
 	$(BIN)/manifest-platform config reference > docs/reference/configuration.md
 	$(BIN)/manifest-platform schema > docs/reference/json.md
 
-check: $(SYNCED) ## Checks format, lint, types, import layers, duplicates, Dagster definitions, AWS stacks and English
+check: $(SYNCED) ## Checks format, lint, types, import layers, duplicates, Dagster definitions, deploy/ and English
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/ty check
@@ -84,6 +84,7 @@ check: $(SYNCED) ## Checks format, lint, types, import layers, duplicates, Dagst
 	$(BIN)/pylint --disable=all --enable=duplicate-code --min-similarity-lines=8 --ignore-imports=y --ignore-signatures=y \
 		manifest_platform manifest_platform_tests benchmarks/*.py
 	VIRTUAL_ENV="$(CURDIR)/.venv" $(BIN)/dg check defs
+	$(BIN)/hadolint deploy/Dockerfile
 	$(BIN)/cfn-lint deploy/aws/*.yaml
 	$(BIN)/python scripts/checkov.py
 	$(BIN)/python scripts/prose.py

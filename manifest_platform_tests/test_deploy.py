@@ -112,6 +112,34 @@ def test_systemd_understands_the_units(tmp_path: Path) -> None:
     assert (told.returncode, told.stderr) == (0, "")
 
 
+def test_the_image_s_programs_are_not_root_s_and_are_looked_at() -> None:
+    lines = (DEPLOY / "Dockerfile").read_text().splitlines()
+    assert [line for line in lines if line.startswith("USER")] == ["USER 10001"]
+    [check] = [line for line in lines if line.startswith("HEALTHCHECK")]
+    assert check.endswith('CMD ["manifest-platform", "--version"]')
+    assert all(re.fullmatch(r"FROM [^:]+:[\w.-]+(@sha256:\w+)?", line) for line in lines if line.startswith("FROM"))
+
+
+def test_the_cluster_adds_stores_and_spark_to_the_same_services() -> None:
+    cluster = yaml.safe_load((DEPLOY / "compose.cluster.yaml").read_text())["services"]
+    assert cluster.keys() >= {"postgres", "dynamodb", "s3", "master", "worker", "connect", "follower"}
+    assert cluster["worker"]["deploy"] == {"replicas": 2}
+    assert not any("ports" in one for one in cluster.values()), "only the webserver's page is published"
+    known = {*cluster, *COMPOSE["services"]}
+    for name, one in cluster.items():
+        assert known >= one.get("depends_on", {}).keys(), name
+        image = one.get("image")
+        if name in ("instance", "code"):
+            assert name in COMPOSE["services"] and image is None
+        elif image == "manifest-platform":
+            program, *_ = shlex.split(one["command"])
+            assert shutil.which(program, path=str(BIN)), program
+            assert (one["restart"], one["init"], one["read_only"]) == ("always", True, True)
+        else:
+            assert re.fullmatch(r"[\w/-]+:v?\d[\w.-]*", image), f"{name}: images have versions"
+    _understood(shlex.split(cluster["follower"]["command"]))
+
+
 @pytest.mark.parametrize("service", WORKING)
 def test_a_container_runs_what_is_installed_and_comes_back(service: str) -> None:
     found = COMPOSE["services"][service]

@@ -15,12 +15,13 @@ from manifest_platform_tests.aws.moto_templates import for_moto
 FOLDER = Path(__file__).parents[2] / "deploy" / "aws"
 TEMPLATES = sorted(FOLDER.glob("*.yaml"))
 REGION, ACCOUNT = "eu-west-1", "123456789012"
+WOKEN = '[{"job": "acme_drain", "dataset": "acme", "landing": ["s3://landing/enriched/"], "marker": "_SUCCESS"}]'
 CALLS = (
     ("base",),
     ("dataset", "acme"),
     ("services", "0.2.0", "people@example.com"),
     ("jobs", "manifest_platform-0.2.0-py3-none-any.whl"),
-    ("wake", "programs/wake.zip"),
+    ("wake", "programs/wake.zip", WOKEN),
 )
 """The calls of the script, as `docs/how-to/aws.md` has them."""
 

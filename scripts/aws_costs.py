@@ -1,0 +1,127 @@
+"""Prints the costs of the platform on AWS in a month: `python scripts/aws_costs.py --runs 10 1000 --mb 10 --prices FILE`.
+
+The quantities are the platform's own accounting: the manifest's units and requests (`docs/reference/manifest.md`), requests to
+S3 and seconds of processors (`docs/reference/speed.md`). The prices are parameters: a JSON file with names of `Prices` replaces
+them.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from dataclasses import dataclass, fields
+from pathlib import Path
+
+DAYS = 30
+HOURS = 24 * DAYS
+
+
+@dataclass(frozen=True)
+class Prices:
+    """US dollars. The defaults are list prices of us-east-1, noted in 2025. AWS's pricing pages have those of today."""
+
+    write_million: float = 0.625
+    read_million: float = 0.125
+    stream_reads_million: float = 0.2
+    put_thousand: float = 0.005
+    get_thousand: float = 0.0004
+    storage_gb: float = 0.023
+    emr_core_hour: float = 0.052624
+    emr_gb_hour: float = 0.0057785
+    fargate_core_hour: float = 0.04048
+    fargate_gb_hour: float = 0.004445
+    rpu_hour: float = 0.375
+    endpoint_hour: float = 0.01
+    database_hour: float = 0.129
+    key_month: float = 1.0
+
+
+@dataclass(frozen=True)
+class Run:
+    """The quantities of a run, by the platform's own accounting."""
+
+    write_units: float = 22
+    """From discovered to applied, in a batch (`docs/reference/manifest.md`)."""
+    read_units: float = 8
+    """Two units a request at most: rows of some KB, read consistently."""
+    puts: float = 4
+    """Packed: its Parquet, its description, the listing, the manifest of COPY (`docs/reference/speed.md`)."""
+    gets: float = 6
+    """The marker and a file that are shredded, and what the load and Redshift read."""
+    core_seconds: float = 0.08
+    """Seconds of a run of 50 events with 21 entities, in a batch (`docs/reference/speed.md`)."""
+    core_seconds_mb: float = 0.028
+    """Seconds of a megabyte with full validation (`docs/reference/speed.md`)."""
+
+
+@dataclass(frozen=True)
+class Deployment:
+    """The quantities that do not depend on runs, as the stacks have them by default."""
+
+    cores: float = 4 + 4 + 0.5 + 0.5
+    gigabytes: float = 16 + 16 + 1 + 2
+    endpoints: int = 13 * 3
+    lists_minute: float = 2 * 3
+    """A listing every 30 seconds, of three requests at most."""
+    stream_reads_second: float = 1
+    keys: int = 2
+    rpus: float = 8
+    warehouse_seconds_load: float = 60
+    """Redshift Serverless charges a minute at least."""
+    loads_day: int = 1440
+    """Loads of a minute share it, so more runs cost it nothing."""
+    kept_days: int = 90
+    parquet_share: float = 0.25
+
+
+def monthly(runs: int, mb: float, prices: Prices, run: Run, deployment: Deployment) -> dict[str, float]:
+    """The dollars of a month by their purpose, for a number of runs a day and the megabytes of each."""
+    number, gigabytes = runs * DAYS, runs * mb / 1024
+    hours = number * (run.core_seconds + mb * run.core_seconds_mb) / 3600
+    lists = deployment.lists_minute * 60 * HOURS
+    loads = min(runs, deployment.loads_day) * DAYS
+    return {
+        "manifest": number * (run.write_units * prices.write_million + run.read_units * prices.read_million) / 1e6
+        + deployment.stream_reads_second * 3600 * HOURS * prices.stream_reads_million / 1e6,
+        "requests to S3": (number * run.puts + lists) * prices.put_thousand / 1e3
+        + number * run.gets * prices.get_thousand / 1e3,
+        "storage": gigabytes * deployment.kept_days * (1 + deployment.parquet_share) * prices.storage_gb,
+        "Spark": hours * (prices.emr_core_hour + 4 * prices.emr_gb_hour),
+        "warehouse": loads * deployment.warehouse_seconds_load / 3600 * deployment.rpus * prices.rpu_hour,
+        "services": HOURS * (deployment.cores * prices.fargate_core_hour + deployment.gigabytes * prices.fargate_gb_hour),
+        "Dagster's database": HOURS * prices.database_hour,
+        "endpoints, keys": HOURS * deployment.endpoints * prices.endpoint_hour + deployment.keys * prices.key_month,
+    }
+
+
+def table(runs: list[int], mb: float, prices: Prices) -> str:
+    """The dollars of a month as a table in Markdown."""
+    columns = [monthly(number, mb, prices, Run(), Deployment()) for number in runs]
+    lines = [
+        "| dollars a month | " + " | ".join(f"{number:,} runs a day" for number in runs) + " |",
+        "|---" * (len(runs) + 1) + "|",
+    ]
+    lines += [f"| {name} | " + " | ".join(f"{one[name]:,.2f}" for one in columns) + " |" for name in columns[0]]
+    lines.append("| together | " + " | ".join(f"{sum(one.values()):,.0f}" for one in columns) + " |")
+    return "\n".join(lines)
+
+
+def main() -> int:
+    """Prints the table. Returns the exit code: 2 if a price is unknown."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("--runs", type=int, nargs="+", default=[10, 1_000, 10_000], help="runs a day")
+    parser.add_argument("--mb", type=float, default=10, help="the megabytes of a run")
+    parser.add_argument("--prices", type=Path, help="a JSON file with prices")
+    arguments = parser.parse_args()
+    given = json.loads(arguments.prices.read_text()) if arguments.prices else {}
+    known = [field.name for field in fields(Prices)]
+    if unknown := sorted(given.keys() - set(known)):
+        sys.stderr.write(f"{arguments.prices}: unknown: {', '.join(unknown)}; allowed: {', '.join(known)}\n")
+        return 2
+    sys.stdout.write(f"{table(arguments.runs, arguments.mb, Prices(**given))}\n")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
