@@ -190,19 +190,17 @@ def follow_local(home: Path, repeats: int, idle_s: float) -> None:
 def follow_s3(home: Path, repeats: int) -> None:
     import boto3
 
-    from manifest_platform_tests.servers.s3 import ACCESS_KEY, REGION, SECRET_KEY, S3Server, versitygw
+    from manifest_platform.demo import s3
 
     port, posts = free_port(), free_port()
-    os.environ.update(S3Server(f"http://127.0.0.1:{port}").environment)
+    os.environ.update(s3.S3Server(f"http://127.0.0.1:{port}").environment)
     file, health = write_config(home, root="s3://landed/enriched", notify=f"http://127.0.0.1:{posts}")
     (home / "data").mkdir()
-    command = [versitygw(), "--port", f"127.0.0.1:{port}", "--region", REGION]
-    command += ["--event-webhook-url", f"http://127.0.0.1:{posts}", "posix", home / "data"]
-    environment = {"PATH": os.defpath, "ROOT_ACCESS_KEY": ACCESS_KEY, "ROOT_SECRET_KEY": SECRET_KEY}
+    command = s3.command(home / "data", port, f"http://127.0.0.1:{posts}")
     with ExitStack() as stack:
         follower = stack.enter_context(process_of(file, health))
         follower.wait(lambda one: one.get("event") == "hindered")  # it listens, and the server starts only then
-        stack.enter_context(running(command, port, home / "s3.log", environment))
+        stack.enter_context(running(command, port, home / "s3.log", s3.environment()))
         boto3.Session().client("s3").create_bucket(Bucket="landed")
         wait_until(follower.is_idle)
         queryable("s3://landed/enriched", follower, 0)
