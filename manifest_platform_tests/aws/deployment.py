@@ -1,0 +1,116 @@
+"""A deployment as on AWS, on real servers: a shop and a vault in S3, the manifest in DynamoDB Local, Redshift's stand-in.
+
+Its programs are processes of their own. All that they ask of AWS goes through recording proxies.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from manifest_platform.demo.events import SCHEMAS
+from manifest_platform_tests.aws.policies import Policy, policies
+from manifest_platform_tests.aws.recording import Record
+from manifest_platform_tests.aws.stacks import ACCOUNT, REGION
+
+REPOSITORY = Path(__file__).parents[2]
+SHOP, VAULT = "shop", "vault"
+KINDS = ("landing", "shredded", "merged", "records", "artifacts")
+ALWAYS = {"cron": "0 0 * * *", "minutes": 1440}
+"""A blackout of a whole day, in which drains shred and load nothing."""
+
+
+@dataclass
+class Deployment:
+    """The configuration of a deployment, and what its programs asked."""
+
+    home: Path
+    name: str
+    environment: dict[str, str]
+    """Variables of all programs: AWS's servers, behind proxies."""
+    workers: dict[str, str]
+    """Variables that differ for executors of Spark."""
+    warehouse: dict[str, Any]
+    vault: dict[str, Any]
+    calls: Record = field(default_factory=Record)
+    of_workers: Record = field(default_factory=Record)
+
+    def bucket(self, kind: str) -> str:
+        """The name of a bucket, as `buckets.yaml` makes it."""
+        return f"{self.name}-{kind}-{ACCOUNT}-{REGION}"
+
+    @property
+    def policies(self) -> dict[str, Policy]:
+        """The policies of this deployment."""
+        exports = {kind: self.bucket(kind) for kind in KINDS}
+        exports |= {f"{name}-secret": f"{self.name}/{name}" for name in ("warehouse", "salt", "sources", "dagster")}
+        exports |= {
+            "table": f"arn:aws:dynamodb:{REGION}:{ACCOUNT}:table/{self.name}",
+            "stream": "STREAM",
+            "queue": f"arn:aws:sqs:{REGION}:{ACCOUNT}:{self.name}-landed",
+            "data-key": "DATA-KEY",
+            "operations-key": "OPERATIONS-KEY",
+            "spark": f"arn:aws:emr-serverless:{REGION}:{ACCOUNT}:/applications/spark",
+        }
+        return policies(self.name, exports, (SHOP, VAULT))
+
+    def configured(self, *, loads: bool) -> Path:
+        """The configuration's file. `loads`: False for programs that only shred."""
+        rests: dict[str, Any] = {} if loads else {"load": {"blackout": [ALWAYS]}}
+        place = {kind: f"s3://{self.bucket(kind)}" for kind in KINDS}
+        merged = {"output": f"{place['merged']}/merged", "catalog": {"kind": "glue", "region": REGION}}
+        shop = {
+            "landing": {"root": f"{place['landing']}/enriched", "settle_seconds": 1},
+            "shred": {"output": f"{place['shredded']}/shredded", "schemas": [str(SCHEMAS)]},
+            "merge": {**merged, "close_after_seconds": 0, "first_day": "2024-05-01"},
+            **rests,
+        }
+        vault = {
+            "source": "veeva",
+            "vault": self.vault,
+            "landing": {"root": f"{place['landing']}/vaults"},
+            "shred": {"output": f"{place['shredded']}/vaults"},
+            **rests,
+        }
+        conf = self.home / "local.conf"
+        executors = "".join(f"spark.executorEnv.{name} {value}\n" for name, value in self.workers.items())
+        conf.write_text((REPOSITORY / "spark_conf" / "local.conf").read_text() + executors)
+        found = {
+            "datasets": {SHOP: shop, VAULT: vault},
+            "manifest": {
+                "store": f"dynamodb://{self.name}?region={REGION}",
+                "overflow": f"{place['records']}/overflow",
+                "archive": f"{place['records']}/archive",
+            },
+            "warehouse": self.warehouse,
+            "housekeeping": {"attempts_hours": 1, "merged_hours": 1, "archive_days": 2},
+            "spark": {"conf": str(conf)},
+        }
+        file = self.home / f"{'all' if loads else 'shred'}.yaml"
+        file.write_text(yaml.safe_dump(found))
+        return file
+
+    def start(self) -> None:
+        """Forgets the calls until now."""
+        self.calls.start()
+        self.of_workers.start()
+
+    def run(self, *command: str, dataset: str = SHOP, loads: bool = True, codes: tuple[int, ...] = (0, 4)) -> Any:
+        """Runs a command, and returns its answers. Raises AssertionError with its output for another exit code."""
+        file = self.configured(loads=loads)
+        line = [sys.executable, "-m", "manifest_platform", "--config", str(file), "--dataset", dataset, "--json", *command]
+        ended = subprocess.run(line, env=self._environment({}), cwd=self.home, capture_output=True, text=True, check=False)
+        assert ended.returncode in codes, f"{command}: {ended.returncode}\n{ended.stdout[-3000:]}\n{ended.stderr[-3000:]}"
+        return [json.loads(one) for one in ended.stdout.splitlines() if one.startswith("{")]
+
+    def _environment(self, more: Mapping[str, str]) -> dict[str, str]:
+        kept = {name: value for name, value in os.environ.items() if not name.startswith("AWS_") and name != "PYTHONPATH"}
+        return {**kept, **self.environment, "PYTHONPATH": str(REPOSITORY), **more}
