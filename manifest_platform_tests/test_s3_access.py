@@ -24,6 +24,7 @@ from pyarrow.fs import FileSelector, FileType, S3FileSystem
 
 from manifest_platform import aws, config, masking, storage
 from manifest_platform.config import ConfigError
+from manifest_platform.demo.s3 import ACCESS_KEY
 from manifest_platform.demo.server import free_port
 from manifest_platform.merging import stored
 from manifest_platform.pipeline import Stop
@@ -32,7 +33,7 @@ from manifest_platform.s3_files import PART
 from manifest_platform.sources import directories
 from manifest_platform_tests.pipeline.shop import EVENTS, Shop, ended
 from manifest_platform_tests.servers.proxy import proxied
-from manifest_platform_tests.servers.s3 import ACCESS_KEY, PROXY_VARIABLES, S3Server, requests_of
+from manifest_platform_tests.servers.s3 import PROXY_VARIABLES, S3Server, requests_of
 
 KEY = "arn:aws:kms:eu-west-1:123456789012:key/0a1b2c3d-0000-1111-2222-333344445555"
 ROLE = "arn:aws:iam::210987654321:role/landing-reader"

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from manifest_platform import extras
+from manifest_platform import aws, extras
 from manifest_platform.carried import carried
 from manifest_platform.demo.dynamodb import dynamodb_local
 from manifest_platform.demo.postgresql import PostgreSQLServer
@@ -104,9 +104,7 @@ def use(environment: Mapping[str, str]) -> None:
 
 def make_bucket(name: str) -> None:
     """Creates a bucket on the server that the environment names."""
-    import boto3
-
-    boto3.Session().client("s3").create_bucket(Bucket=name)  # the default session would remember its credentials
+    aws.client("s3").create_bucket(Bucket=name)
 
 
 def write_environment(home: Path, variables: Mapping[str, str]) -> Path:

@@ -492,7 +492,7 @@ def test_a_vault_has_its_address_and_login(write):
         (LOGIN, "{kind: saml}", "vault.login.kind: 'saml': allowed: password, session, token, oauth"),
         (LOGIN, "{kind: password}", "vault.login.user: is required"),
         (LOGIN, "{kind: session, user: me}", "vault.login.user: unknown key; allowed here: kind, session_variable"),
-        (LOGIN, "{kind: session, session_variable: a-b}", "vault.login.session_variable: 'a-b': allowed: an environment variable"),
+        (LOGIN, "{kind: session, session_variable: a-b}", "vault.login.session_variable: 'a-b': allowed: an environment"),
         (LOGIN, "{kind: oauth, profile: a, client: b}", "vault.login: allowed: either an issuer or a token_url"),
         (
             LOGIN,
