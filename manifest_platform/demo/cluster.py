@@ -68,7 +68,7 @@ class Deployment:
 
 
 @contextmanager
-def deployment(home: Path) -> Generator[Deployment]:
+def deployment(home: Path, workers: int = WORKERS) -> Generator[Deployment]:
     """Runs the servers until the block ends, and points every AWS client of this process at their S3. Raises ServerFailed."""
     extras.need("boto3", "psycopg", "grpc_status")
     folder = home / "servers"
@@ -78,7 +78,7 @@ def deployment(home: Path) -> Generator[Deployment]:
         use(s3.environment)
         make_bucket(BUCKET)
         warehouse = PostgreSQLServer(home / SERVER_FOLDER)
-        with spark_cluster(folder, WORKERS, s3.environment) as cluster:
+        with spark_cluster(folder, workers, s3.environment) as cluster:
             try:
                 yield Deployment(s3, dynamodb.store(TABLE), warehouse.start(), cluster.remote, folder)
             finally:

@@ -49,11 +49,18 @@ def running(
 
     Raises ServerFailed with the end of that output if the server does not listen within `start_s` seconds.
     """
+    with started(command, log, environment) as process:
+        await_port(process, port, log, start_s)
+        yield
+
+
+@contextmanager
+def started(command: Sequence[str | Path], log: Path, environment: Mapping[str, str]) -> Generator[subprocess.Popen[bytes]]:
+    """Starts a server, and ends it with the block. Its output goes to `log`."""
     with log.open("wb") as output:
         process = subprocess.Popen(command, env=dict(environment), stdout=output, stderr=subprocess.STDOUT)
     try:
-        _wait_until_it_listens(Path(command[0]).name, process, port, log, start_s)
-        yield
+        yield process
     finally:
         process.terminate()
         try:
@@ -63,7 +70,8 @@ def running(
             process.wait()
 
 
-def _wait_until_it_listens(name: str, process: subprocess.Popen[bytes], port: int, log: Path, start_s: float) -> None:
+def await_port(process: subprocess.Popen[bytes], port: int, log: Path, start_s: float = START_S) -> None:
+    """Returns once a server listens on its port. Raises ServerFailed with the end of `log` if it ends, or after `start_s`."""
     deadline = time.monotonic() + start_s
     while time.monotonic() < deadline and process.poll() is None:
         try:
@@ -72,4 +80,6 @@ def _wait_until_it_listens(name: str, process: subprocess.Popen[bytes], port: in
         except OSError:
             time.sleep(0.05)
     told = log.read_text(errors="replace")[-2000:]
+    assert isinstance(process.args, Sequence)
+    name = Path(str(process.args[0])).name
     raise ServerFailed(f"{name} does not listen on port {port}: {told}")

@@ -16,10 +16,10 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from manifest_platform.carried import carried
-from manifest_platform.demo.server import free_port, running
+from manifest_platform.demo.server import await_port, free_port, running, started
 
 HOST = "127.0.0.1"
-START_S = 300
+START_S = 600
 """The most seconds in which a program of Spark must listen. On a busy machine, each takes many times its usual three."""
 WORKER_MEMORY, EXECUTOR_MEMORY = "1g", "640m"
 _CONNECT_SERVER = "org.apache.spark.sql.connect.service.SparkConnectServer"
@@ -115,8 +115,12 @@ def spark_cluster(
 ) -> Generator[SparkCluster]:
     """Runs a cluster until the block ends. `properties`: of its Connect server, beside the usual. Raises ServerFailed."""
     cluster = SparkCluster(folder, workers, environment or {}, properties or {})
-    with ExitStack() as started:
-        for one in cluster.programs:
-            log = folder / f"{one.name}.log"
-            started.enter_context(running(one.command, one.port, log, cluster.environment, START_S))
+    master, *others = cluster.programs
+    with running(master.command, master.port, folder / "master.log", cluster.environment, START_S), ExitStack() as stack:
+        logs = [folder / f"{one.name}.log" for one in others]
+        processes = [
+            stack.enter_context(started(one.command, log, cluster.environment)) for one, log in zip(others, logs, strict=True)
+        ]
+        for one, process, log in zip(others, processes, logs, strict=True):
+            await_port(process, one.port, log, START_S)
         yield cluster
