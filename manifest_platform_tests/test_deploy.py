@@ -115,6 +115,9 @@ def test_systemd_understands_the_units(tmp_path: Path) -> None:
 def test_the_image_s_programs_are_not_root_s_and_are_looked_at() -> None:
     lines = (DEPLOY / "Dockerfile").read_text().splitlines()
     assert [line for line in lines if line.startswith("USER")] == ["USER 10001"]
+    [disks] = [line for line in lines if line.startswith("VOLUME")]
+    services = (DEPLOY / "aws" / "services.yaml").read_text()
+    assert set(re.findall(r"ContainerPath: ([\w/-]+)", services)) == set(re.findall(r'"([^"]+)"', disks))
     [check] = [line for line in lines if line.startswith("HEALTHCHECK")]
     assert check.endswith('CMD ["manifest-platform", "--version"]')
     assert all(re.fullmatch(r"FROM [^:]+:[\w.-]+(@sha256:\w+)?", line) for line in lines if line.startswith("FROM"))
