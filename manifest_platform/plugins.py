@@ -18,6 +18,7 @@ CATALOGS = "manifest_platform.catalogs"
 COMMANDS = "manifest_platform.commands"
 NOTICES = "manifest_platform.notices"
 PLACES = "manifest_platform.places"
+JOB_SERVICES = "manifest_platform.job_services"
 
 
 class UnknownPlugin(ValueError):

@@ -21,6 +21,7 @@ pytest_plugins = [
     "manifest_platform_tests.servers.s3",  # first: others import it
     "manifest_platform_tests.servers.dynamodb",
     "manifest_platform_tests.servers.glue",
+    "manifest_platform_tests.servers.jobs",
     "manifest_platform_tests.servers.postgres",
     "manifest_platform_tests.servers.redshift",
     "manifest_platform_tests.servers.release_before",

@@ -19,6 +19,8 @@ HOMES = {
     "merging/catalogs": ("glue", "iceberg"),
     "notices/sqs": ("sqs",),
     "notices/webhook": ("webhook",),
+    "orchestration/jobs/services": ("emr",),
+    "spark/places": ("emr",),
 }
 """The folder of each plug-in, or of the plug-ins of a kind, and the words that name them."""
 _WORDS = re.compile("|".join(word for words in HOMES.values() for word in words), re.IGNORECASE)

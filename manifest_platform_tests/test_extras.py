@@ -21,7 +21,13 @@ from manifest_platform_tests.cli.test_commands import RUNS, Shop
 
 PROJECT = tomllib.loads((Path(__file__).parents[1] / "pyproject.toml").read_text())["project"]
 OWN = PROJECT["optional-dependencies"]
-POINTS = {point.partition(":")[0] for group in PROJECT["entry-points"].values() for point in group.values()}
+DAGSTERS = {"manifest_platform.job_services"}  # only a run of Dagster loads these plug-ins
+POINTS = {
+    point.partition(":")[0]
+    for name, group in PROJECT["entry-points"].items()
+    if name not in DAGSTERS
+    for point in group.values()
+}
 
 
 def packages(requirements: list[str]) -> set[str]:

@@ -12,6 +12,9 @@ from manifest_platform.orchestration.blocks import blocks_of, failures_of, mark_
 from manifest_platform.orchestration.duties import Duty, drain_job_name, drain_pool, run_tags
 from manifest_platform.orchestration.events import failure, fit, telling_progress
 from manifest_platform.orchestration.feed_checks import evaluated_by_a_drain, rows_held
+from manifest_platform.orchestration.jobs.assignments import DrainFeeds
+from manifest_platform.orchestration.jobs.running import reported_events_of
+from manifest_platform.orchestration.jobs.service import JobStarted
 from manifest_platform.orchestration.keys import Names
 from manifest_platform.orchestration.landed import register
 from manifest_platform.orchestration.overview import overview_news
@@ -29,7 +32,6 @@ from manifest_platform.pipeline import (
     ShredStarted,
     Stop,
 )
-from manifest_platform.pipeline.drain import drain
 from manifest_platform.sources.errors import LandingError
 from manifest_platform.sources.source import Drain
 
@@ -81,8 +83,11 @@ def _drain_job(wiring: Wiring, drained: Drain) -> dg.JobDefinition:
                 except LandingError as error:
                     unlisted = f"{error}. Directories that were registered before are still processed"
                     context.log.error(unlisted)
-            for event in drain(pipeline, wiring.spark_session, budget, drained.feeds):
-                if isinstance(event, ShredStarted):
+            assignment, links = DrainFeeds(tuple(drained.feeds), budget), {}
+            for event in reported_events_of(context, pipeline, wiring.spark_session, assignment):
+                if isinstance(event, JobStarted):
+                    links = event.links
+                elif isinstance(event, ShredStarted):
                     context.log.info(f"shredding {event.items} directories, {event.bytes / 2**20:.1f} MiB")
                 elif isinstance(event, Shredded):
                     yield metadata.shredded_event(names, event)
@@ -108,7 +113,7 @@ def _drain_job(wiring: Wiring, drained: Drain) -> dg.JobDefinition:
             causes = _told_now(context, pipeline, names, drained.feeds, failed)
         for end in report.ends:
             context.log.info(f"{end.feed}{f', {end.target},' if end.target else ''} stopped: {end.stop} {end.reason}")
-        shown = metadata.drain_metadata(report, command_of(report.remedy, pipeline) if report.remedy else "")
+        shown = {**metadata.drain_metadata(report, command_of(report.remedy, pipeline) if report.remedy else ""), **links}
         causes += [unlisted] if unlisted else []
         causes += [f"{end.stop}: {end.reason}" for end in report.ends if end.stop in ABNORMAL]
         if causes:

@@ -11,12 +11,14 @@ import dagster as dg
 
 from manifest_platform.orchestration.capture import NO_VALUE, build_captured
 from manifest_platform.orchestration.duties import feed_pool
+from manifest_platform.orchestration.jobs.assignments import ShredItems
+from manifest_platform.orchestration.jobs.running import events_of
 from manifest_platform.orchestration.overview import overview_spec
 from manifest_platform.orchestration.partition_runs import asked_of, report
 from manifest_platform.orchestration.translator import AssetKind, attributes, completed
 from manifest_platform.orchestration.wiring import Wiring
 from manifest_platform.pipeline import Pipeline
-from manifest_platform.pipeline.chosen import load_chosen, shred_chosen
+from manifest_platform.pipeline.chosen import load_chosen
 from manifest_platform.pipeline.shredding import recent_tables
 from manifest_platform.warehouse.errors import WarehouseError
 
@@ -57,7 +59,8 @@ def _work(wiring: Wiring, feed: str) -> list[dg.AssetsDefinition]:
     def shredded(context: dg.AssetExecutionContext) -> Iterator:
         with wiring.pipeline(context.run.run_id) as pipeline:
             asked = asked_of(context, pipeline, names, feed)
-            work = shred_chosen(pipeline, wiring.spark_session, asked.keys, asked.others, asked.patience_s)
+            assignment = ShredItems(tuple(asked.keys), asked.others, asked.patience_s)
+            work = events_of(context, pipeline, wiring.spark_session, assignment)
             yield from report(context, pipeline, names, work)
 
     return [shredded, *(_loads(wiring, feed, target, shredded) for target in names.targets)]

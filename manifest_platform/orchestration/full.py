@@ -10,11 +10,13 @@ from manifest_platform.manifest import Refused, StoreError
 from manifest_platform.orchestration import metadata
 from manifest_platform.orchestration.duties import Duty, feed_pool, full_pool, run_tags
 from manifest_platform.orchestration.events import check_result, failure, telling_progress
+from manifest_platform.orchestration.jobs.assignments import BeginFull
+from manifest_platform.orchestration.jobs.running import reported_events_of
 from manifest_platform.orchestration.keys import Names
 from manifest_platform.orchestration.remedies import command_of, told
 from manifest_platform.orchestration.wiring import Wiring
 from manifest_platform.pipeline import Pipeline, Shredded
-from manifest_platform.pipeline.full import LATEST, Begun, begin, cancel, remedy, why_needed
+from manifest_platform.pipeline.full import LATEST, Begun, cancel, remedy, why_needed
 from manifest_platform.spark import SparkUnavailable
 from manifest_platform.warehouse.errors import WarehouseError
 from manifest_platform.warehouse.load import EMPTY, SHRINK
@@ -57,7 +59,8 @@ def build_full_jobs(wiring: Wiring) -> list[dg.JobDefinition]:
             pipeline = _of_target(opened, config.target)
             try:
                 allows = [one for one, given in ((EMPTY, config.allow_empty), (SHRINK, config.allow_shrink)) if given]
-                for event in begin(pipeline, wiring.spark_session, config.item, config.reason, allows):
+                assignment = BeginFull(pipeline.target, config.item, config.reason, tuple(allows))
+                for event in reported_events_of(context, opened, wiring.spark_session, assignment):
                     if isinstance(event, Shredded):
                         yield metadata.shredded_event(names, event)
                     elif isinstance(event, Begun):

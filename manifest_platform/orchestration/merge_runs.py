@@ -15,12 +15,14 @@ from manifest_platform.merging.state import NEW, FinishedJob, Outcome
 from manifest_platform.orchestration.asking import Asked, asked
 from manifest_platform.orchestration.duties import Duty, merge_pool, run_tags
 from manifest_platform.orchestration.events import failure, fit, materialization, telling_progress
+from manifest_platform.orchestration.jobs.assignments import MergePartitions
+from manifest_platform.orchestration.jobs.running import reported_events_of
 from manifest_platform.orchestration.keys import Names
 from manifest_platform.orchestration.merged import listed, open_merging, partition_metadata, published_metadata
 from manifest_platform.orchestration.overview import overview_news
 from manifest_platform.orchestration.wiring import Wiring
 from manifest_platform.pipeline import Stop
-from manifest_platform.pipeline.merge import MergeBudget, MergeReport, MergeStarted, Merging, merge, plan_of, register
+from manifest_platform.pipeline.merge import MergeBudget, MergeReport, MergeStarted, Merging, plan_of, register
 from manifest_platform.pipeline.shredding import OutputGone
 
 COMMITS_A_TICK = 200
@@ -55,7 +57,7 @@ def build_merge_job(wiring: Wiring) -> dg.JobDefinition:
         budget = MergeBudget(config.max_partitions, config.max_seconds or wiring.config.drain.max_seconds)
         report = MergeReport()
         with open_merging(wiring, context.run_id) as merging, telling_progress(context):
-            for event in merge(merging, wiring.spark_session, budget):
+            for event in reported_events_of(context, merging.pipeline, wiring.spark_session, MergePartitions(budget)):
                 if isinstance(event, MergeReport):
                     report = event
                 elif isinstance(event, MergeStarted):

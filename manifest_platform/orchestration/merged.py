@@ -19,11 +19,13 @@ from manifest_platform.merging.state import FinishedJob, MergedTable, Outcome, P
 from manifest_platform.orchestration.capture import NO_VALUE
 from manifest_platform.orchestration.duties import merge_pool
 from manifest_platform.orchestration.events import failure, fit, materialization, telling_progress
+from manifest_platform.orchestration.jobs.assignments import MergePartitions
+from manifest_platform.orchestration.jobs.running import reported_events_of
 from manifest_platform.orchestration.remedies import command_of, told
 from manifest_platform.orchestration.translator import AssetKind, attributes, completed
 from manifest_platform.orchestration.wiring import Wiring
 from manifest_platform.pipeline import Pipeline, Stop
-from manifest_platform.pipeline.merge import MergeReport, MergeStarted, Merging, merge, register
+from manifest_platform.pipeline.merge import MergeBudget, MergeReport, MergeStarted, Merging, register
 from manifest_platform.remedies import Action, Remedy
 from manifest_platform.spark import SparkUnavailable
 from manifest_platform.warehouse.errors import WarehouseError
@@ -137,7 +139,9 @@ def _merge_asked(
         there = [place for place in itertools.product(tables, days) if inventory.partition(*place)]
         outcomes: dict[PartitionName, FinishedJob] = {}
         report = MergeReport()
-        for event in merge(merging, wiring.spark_session, asked=there) if there else ():
+        assignment = MergePartitions(MergeBudget(), tuple(there))
+        work = reported_events_of(context, merging.pipeline, wiring.spark_session, assignment)
+        for event in work if there else ():
             if isinstance(event, MergeStarted):
                 context.log.info(f"{event.ranges} ranges of {event.partitions} partitions, {event.bytes / 2**20:.1f} MiB")
             elif isinstance(event, FinishedJob):

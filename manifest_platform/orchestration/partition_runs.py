@@ -18,6 +18,7 @@ from manifest_platform.manifest import ItemKey, Refused, StoreError
 from manifest_platform.orchestration import metadata
 from manifest_platform.orchestration.events import VERSION, failure, fit, telling_progress
 from manifest_platform.orchestration.feed_checks import rows_held
+from manifest_platform.orchestration.jobs.service import JobFailed, JobUnavailable
 from manifest_platform.orchestration.keys import Names
 from manifest_platform.orchestration.remedies import advice, command_of, told
 from manifest_platform.pipeline import ItemFailed, Loaded, Pipeline, PutBack, Shredded, ShreddedAgain
@@ -27,7 +28,7 @@ from manifest_platform.spark import SparkUnavailable
 from manifest_platform.warehouse.errors import WarehouseError
 
 BACKFILL_TAG = "dagster/backfill"
-EXPECTED = (Refused, StoreError, WarehouseError, LandingError, SparkUnavailable)
+EXPECTED = (Refused, StoreError, WarehouseError, LandingError, SparkUnavailable, JobFailed, JobUnavailable)
 """Errors that end a run with a message. Any other error is a fault of the platform, and keeps its stack trace."""
 
 

@@ -8,9 +8,21 @@ Not here: the Spark jobs themselves (`shred`, `merging`).
 
 from manifest_platform.spark.cancellation import cancellable
 from manifest_platform.spark.errors import SparkUnavailable
+from manifest_platform.spark.jobs import enter_job
 from manifest_platform.spark.place import AnyPlace, Place, end
 from manifest_platform.spark.properties import properties, s3_endpoint
 from manifest_platform.spark.sessions import session
 from manifest_platform.spark.watching import watched
 
-__all__ = ["AnyPlace", "Place", "SparkUnavailable", "cancellable", "end", "properties", "s3_endpoint", "session", "watched"]
+__all__ = [
+    "AnyPlace",
+    "Place",
+    "SparkUnavailable",
+    "cancellable",
+    "end",
+    "enter_job",
+    "properties",
+    "s3_endpoint",
+    "session",
+    "watched",
+]

@@ -102,6 +102,11 @@ class Place(Settings, ABC):
         """The seconds without work after which a follower ends the session; None to keep it warm."""
         return None
 
+    @property
+    def in_a_job(self) -> bool:
+        """True if Spark computes only in jobs of a service, which Dagster starts; a session is opened only there."""
+        return False
+
     def refused(self, key: str, value: object, allowed: str) -> str:
         """Returns the sentence for a property that does not fit the place."""
         given = f"is {value}" if value else "is missing"
