@@ -1,15 +1,19 @@
-"""Spark elsewhere: a Spark Connect server, and a standalone master with a worker, from pyspark's own classes.
+"""Spark elsewhere: a Spark Connect server, and a standalone cluster of some workers, from pyspark's own classes.
 
 A process has one session, so what uses these is run in a process of its own.
 """
 
 from __future__ import annotations
 
+import itertools
 import os
 import shutil
+import signal
+import subprocess
 import sys
-from collections.abc import Generator
-from contextlib import contextmanager
+from collections.abc import Callable, Generator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import dataclass
 from pathlib import Path
 
 import pyspark
@@ -19,8 +23,10 @@ from manifest_platform.spark.jars import S3A, fetch, verify
 
 HOME = Path(pyspark.__file__).parent
 CONF = Path(__file__).parents[2] / "spark_conf"
-START_S = 90
+START_S = 240
 """Seconds that a JVM may take to start on a busy machine."""
+_QUICK_JAVA = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+"""Code compiled quickly: these programs run for a minute, and four of them share two cores."""
 
 
 def s3a_jars() -> Path:
@@ -35,20 +41,25 @@ def s3a_jars() -> Path:
 
 
 @contextmanager
-def spark_connect(folder: Path) -> Generator[str]:
-    """Runs a server with two cores, and gives what `spark.remote` is."""
-    port = free_port()
-    properties = {
+def spark_connect(
+    folder: Path, master: str = "local[2]", more: Mapping[str, object] | None = None, port: int | None = None
+) -> Generator[str]:
+    """Runs a Connect server in front of a master, and gives what `spark.remote` is. `more`: further properties of its Spark."""
+    port = port or free_port()
+    properties: dict[str, object] = {
         "spark.connect.grpc.binding.address": "127.0.0.1",
         "spark.connect.grpc.binding.port": port,
         "spark.driver.host": "127.0.0.1",
+        "spark.driver.extraJavaOptions": _QUICK_JAVA,
+        "spark.executor.extraJavaOptions": _QUICK_JAVA,
         "spark.ui.enabled": "false",
         "spark.sql.shuffle.partitions": 2,
+        **(more or {}),
     }
     conf = [part for name, value in properties.items() for part in ("--conf", f"{name}={value}")]
     command = [
         HOME / "bin" / "spark-submit",
-        *("--class", "org.apache.spark.sql.connect.service.SparkConnectServer", "--master", "local[2]"),
+        *("--class", "org.apache.spark.sql.connect.service.SparkConnectServer", "--master", master),
         *conf,
         "spark-internal",
     ]
@@ -59,17 +70,91 @@ def spark_connect(folder: Path) -> Generator[str]:
 @contextmanager
 def spark_standalone(folder: Path) -> Generator[str]:
     """Runs a master, and a worker with one core and little memory, and gives what `spark.master` is."""
-    port, worker_port = free_port(), free_port()
+    with spark_cluster(folder, workers=1) as cluster:
+        yield cluster.master
+
+
+LITTLE = {"spark.executor.memory": "512m", "spark.executor.cores": 1}
+"""The properties of an executor that fits a worker of this cluster."""
+
+
+class Worker:
+    """A worker of a standalone cluster, with one core."""
+
+    def __init__(self, process: subprocess.Popen[bytes]) -> None:
+        self._process = process
+
+    def executors(self) -> list[int]:
+        """The ids of its executors' processes."""
+        return children(self._process.pid)
+
+    def kill(self) -> None:
+        """Kills the worker and its executors, as a machine that is lost."""
+        executors = self.executors()
+        self._process.kill()
+        for process in executors:
+            kill_tree(process)
+        self._process.wait()
+
+    def kill_executors(self) -> int:
+        """Kills its executors with their Python processes. The worker starts others. Returns how many it had."""
+        executors = self.executors()
+        for process in executors:
+            kill_tree(process)
+        return len(executors)
+
+
+@dataclass(frozen=True)
+class Cluster:
+    """A standalone cluster. `master`: what `spark.master` is."""
+
+    master: str
+    workers: Sequence[Worker]
+    start_worker: Callable[[], Worker]
+
+
+@contextmanager
+def spark_cluster(folder: Path, workers: int = 2, python: str | Path = sys.executable) -> Generator[Cluster]:
+    """Runs a master, and workers with one core and little memory each. `python`: the interpreter of the workers."""
+    port = free_port()
     master, common = f"spark://127.0.0.1:{port}", ["--host", "127.0.0.1", "--webui-port", "0"]
     spark_class = HOME / "bin" / "spark-class"
     begin = [spark_class, "org.apache.spark.deploy.master.Master", *common, "--port", str(port)]
-    work = [spark_class, "org.apache.spark.deploy.worker.Worker", master, *common, "--port", str(worker_port)]
-    work += ["--cores", "1", "--memory", "600M", "--work-dir", str(folder / "work")]
-    with (
-        running(begin, port, folder / "master.log", _environment(), START_S),
-        running(work, worker_port, folder / "worker.log", _environment(), START_S),
-    ):
-        yield master
+    environment = {**_environment(), "PYSPARK_PYTHON": str(python)}
+    with ExitStack() as stack:
+        stack.enter_context(running(begin, port, folder / "master.log", environment, START_S))
+        numbers = itertools.count(1)
+
+        def start_worker() -> Worker:
+            number, its_port = next(numbers), free_port()
+            work = [spark_class, "org.apache.spark.deploy.worker.Worker", master, *common, "--port", str(its_port)]
+            work += ["--cores", "1", "--memory", "600M", "--work-dir", str(folder / f"work-{number}")]
+            log = folder / f"worker-{number}.log"
+            worker = Worker(stack.enter_context(running(work, its_port, log, environment, START_S)))
+            stack.callback(worker.kill_executors)  # before the worker ends: executors would outlive it for a while
+            return worker
+
+        yield Cluster(master, [start_worker() for _ in range(workers)], start_worker)
+
+
+def children(process: int) -> list[int]:
+    """The ids of the processes that a process has started and that still run."""
+    found = Path(f"/proc/{process}/task").glob("*/children")
+    return [int(child) for one in found for child in _text(one).split()]
+
+
+def kill_tree(process: int) -> None:
+    """Kills a process and all that it has started."""
+    for child in children(process):
+        kill_tree(child)
+    with suppress(ProcessLookupError):
+        os.kill(process, signal.SIGKILL)
+
+
+def _text(path: Path) -> str:
+    with suppress(OSError):  # the process has ended meanwhile
+        return path.read_text()
+    return ""
 
 
 def _environment() -> dict[str, str]:
@@ -79,5 +164,6 @@ def _environment() -> dict[str, str]:
         "PYSPARK_PYTHON": sys.executable,
         "SPARK_HOME": str(HOME),
         "SPARK_CONF_DIR": str(CONF),
+        "SPARK_DAEMON_JAVA_OPTS": _QUICK_JAVA,
     }
     return {**found, **own}
