@@ -20,6 +20,7 @@ BROUGHT = {
     "redshift": ("redshift-connector",),
     "snowflake": ("snowflake-connector-python",),
     "follow": ("watchdog",),
+    "worker": (),
 }
 """The packages of each extra. A package of two extras is listed for the first."""
 

@@ -59,6 +59,7 @@ COMMANDS = {
     "schema": Known("schema", "Prints the JSON Schema of a command's answer with --json."),
     "warehouse": Known("warehouse", "Checks a warehouse, or continues after it was restored or replaced."),
     "store": Known("store", "Creates, checks or upgrades the manifest's store."),
+    "spark": Known("spark", "Prepares a cluster that runs the Spark jobs."),
     "dump": Known("dump", "Writes the whole manifest of a dataset to stdout."),
     "cutover": Known(
         "cutover", "Replaces another loader: checks its tables, takes them over, or compares with tables beside them."

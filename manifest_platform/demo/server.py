@@ -44,14 +44,14 @@ def free_port() -> int:
 @contextmanager
 def running(
     command: Sequence[str | Path], port: int, log: Path, environment: Mapping[str, str], start_s: float = START_S
-) -> Generator[None]:
+) -> Generator[subprocess.Popen[bytes]]:
     """Starts a server, waits until it listens on its port, and ends it with the block. Its output goes to `log`.
 
     Raises ServerFailed with the end of that output if the server does not listen within `start_s` seconds.
     """
     with started(command, log, environment) as process:
         await_port(process, port, log, start_s)
-        yield
+        yield process
 
 
 @contextmanager

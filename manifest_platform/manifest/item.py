@@ -417,6 +417,17 @@ class Item:
                 return attempt.data.get("batch", 1)
         return None
 
+    def deaths_alone(self, application: Application) -> int:
+        """The number of the application's last attempts in a row at this item alone that were put back because they died."""
+        own = [record for record in reversed(self.records) if record.application.key == application.key]
+        attempts = {record.record_id: record for record in own if record.state is State.PROCESSING}
+        deaths = 0
+        for end in (record for record in own if record.previous in attempts):
+            if not end.data.get("died") or attempts[str(end.previous)].data.get("batch", 1) > 1:
+                break
+            deaths += 1
+        return deaths
+
     def is_repeated(self, application: Application) -> bool:
         """True if the application's last attempt failed or was put back automatically, and will be repeated."""
         own = (record for record in reversed(self.records) if record.application.key == application.key)

@@ -28,7 +28,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class MergeFailure:
-    """A range that could not be merged. `permanent`: a retry cannot help. No row names the files that it wrote."""
+    """A range that could not be merged. `permanent`: a retry cannot help. No row names the files that it wrote.
+
+    `died`: its Spark job died, which may be the fault of another range of the job, or of the cluster.
+    """
 
     table: str
     date: date
@@ -36,6 +39,7 @@ class MergeFailure:
     upper: int
     permanent: bool
     message: str
+    died: bool = False
 
 
 def merge_all(
@@ -50,7 +54,7 @@ def merge_all(
         return _run(spark, tasks, options) if tasks else []
     except Exception as error:
         message = f"the Spark job failed: {type(error).__name__}: {str(error)[:2000]}; see Spark's log, then retry"
-        return [_failure(task, False, message) for task in tasks]
+        return [replace(_failure(task, False, message), died=True) for task in tasks]
 
 
 def _run(spark: SparkSession, tasks: Sequence[MergeTask], options: MergeOptions | None) -> list[Merged | MergeFailure]:

@@ -71,7 +71,7 @@ from manifest_platform.warehouse.errors import Unavailable
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from manifest_platform.merging.kernel import Merged
+    from manifest_platform.merging.kernel import Merged, MergeTask
     from manifest_platform.merging.spark_job import MergeFailure
 
 log = logging.getLogger(__name__)
@@ -386,6 +386,13 @@ class _Work:
     def ranges(self) -> tuple[PlannedRange, ...]:
         return self.plan.ranges[:MAX_RANGES]
 
+    def tasks(self, merging: Merging) -> list[MergeTask]:
+        """Returns a task for each range."""
+        from manifest_platform.merging.kernel import MergeTask
+
+        job = self.claimed.job
+        return [MergeTask.of(planned, self.table, job.date, merging.output, job.id) for planned in self.ranges]
+
 
 def plan_of(merging: Merging, partition: Partition, table: MergedTable, early: bool = False) -> Plan:
     """Returns the plan of a merge of a partition now. `early`: completely, closed or not."""
@@ -424,9 +431,6 @@ def _do(
     left: dict[str, Claimed],
 ) -> Iterator[MergeEvent]:
     """Does claimed jobs in one Spark job, and ends each separately. `left`: the jobs that are not ended yet."""
-    from manifest_platform.merging.kernel import MergeTask
-    from manifest_platform.merging.spark_job import MergeFailure, merge_all
-    from manifest_platform.shred.batch import works
     from manifest_platform.spark import cancellable, watched
 
     work: list[_Work] = []
@@ -437,11 +441,7 @@ def _do(
             continue
         planned = plan_of(merging, one.partition, table, early) if table.enabled else Plan((), False, "it is disabled")
         work.append(_Work(one, table, planned))
-    tasks = [
-        MergeTask.of(planned, one.table, one.claimed.job.date, merging.output, one.claimed.job.id)
-        for one in work
-        for planned in one.ranges
-    ]
+    tasks = [task for one in work for task in one.tasks(merging)]
     results: list[Merged | MergeFailure] = []
     if tasks:
         objects = [found for one in work for planned in one.ranges for found in planned.objects]
@@ -455,11 +455,7 @@ def _do(
             progress.work(f"merging {len(work)} partitions", sum(found.bytes for found in objects), progress.BYTES) as told,
             watched(session, told),
         ):
-            results = merge_all(session, tasks)
-            passing = [one for one in results if isinstance(one, MergeFailure) and not one.permanent]
-            if len(passing) == len(results) and not works(session):
-                lease.check()
-                raise SparkUnavailable(passing[0].message)  # an outage is charged to no partition
+            results = _merged_apart(session, [one.tasks(merging) for one in work], lease)
         failpoints.reach("merge.job_done")
     lease.check()
     for one in work:
@@ -470,6 +466,34 @@ def _do(
             failpoints.reach("merge.committed")
         except JobLost as lost:
             log.warning("%s", lost)
+
+
+def _merged_apart(session: SparkSession, work: Sequence[Sequence[MergeTask]], lease: Lease) -> list[Merged | MergeFailure]:
+    """Merges the ranges of several jobs in one Spark job. If that dies, each job's ranges get a Spark job of their own.
+
+    So the death is charged to the job that causes it. Raises SparkUnavailable if Spark fails all of them, which is charged to
+    none.
+    """
+    from manifest_platform.merging.spark_job import MergeFailure, merge_all
+    from manifest_platform.shred.batch import works
+
+    def passing(found: Sequence[Merged | MergeFailure]) -> list[MergeFailure]:
+        return [one for one in found if isinstance(one, MergeFailure) and not one.permanent]
+
+    results = merge_all(session, [task for tasks in work for task in tasks])
+    lost = len(passing(results)) == len(results) and not works(session)
+    apart = [tasks for tasks in work if tasks]
+    if not lost and len(apart) > 1 and all(one.died for one in passing(results)) and passing(results):
+        log.warning("a Spark job that merged %s partitions died: it is repeated for each", len(apart))
+        results = []
+        for tasks in apart:
+            lease.check()
+            results += merge_all(session, tasks)
+        lost = len(passing(results)) == len(results) and all(one.died for one in passing(results))
+    if lost:
+        lease.check()
+        raise SparkUnavailable(passing(results)[0].message)
+    return results
 
 
 def _end(merging: Merging, work: _Work, results: Sequence[Merged | MergeFailure]) -> FinishedJob:

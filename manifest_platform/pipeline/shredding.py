@@ -108,7 +108,7 @@ def shred(
             left.update({one.item.key.id: one for one in pipeline.manifest.claim(lease, items)})
             count = len(left)
             with cancellable(session) as cancel, lease.canceling(cancel):
-                results = list(_attempt(pipeline, lease, session, left))
+                results = _charged_to_none(list(_attempt(pipeline, lease, session, left)))
         lease.check()
         seconds = time.monotonic() - started
         each = (pipeline.manifest.store.requests - requests) // max(1, count)
@@ -157,6 +157,9 @@ def _put_back_at_the_end(pipeline: Pipeline, claims: Mapping[str, Claim]) -> Gen
         raise
 
 
+LOSSES_ALONE = 2
+"""The losses of Spark while an item was alone, before the next is charged to the item."""
+
 _UNREACHED = 2
 """The number of unreachable directories, with none reachable, after which the landing as a whole counts as unreachable."""
 
@@ -204,18 +207,36 @@ def _by_halves(
     if not died or len(directories) == 1:
         yield from results
         return
+    directories = [dataclasses.replace(directory, is_repeated=True) for directory in directories]
     half = len(directories) // 2
     log.warning("a Spark job with %s directories died: it is repeated by halves", len(directories))
     yield from _by_halves(pipeline, lease, session, directories[:half])
     yield from _by_halves(pipeline, lease, session, directories[half:])
 
 
+def _charged_to_none(results: list[Listing | ShredFailure]) -> list[Listing | ShredFailure]:
+    """Returns the results with deaths as a loss of Spark, if several directories died alone and no other was shredded.
+
+    Each was alone in its last job, so one deadly directory explains one death. Of a cluster that loses workers as fast as it
+    starts them, an empty job may still come through, which says nothing about any of them.
+    """
+    died = [one for one in results if isinstance(one, ShredFailure) and one.cause is Cause.DIED]
+    if len(died) < 2 or any(isinstance(one, Listing) for one in results):
+        return results
+    return [dataclasses.replace(one, cause=Cause.LOST) if one in died else one for one in results]
+
+
 def _not_shredded(pipeline: Pipeline, claim: Claim, result: ShredFailure, suspected: bool) -> ItemFailed | PutBack:
-    """Ends a claim that gave no output. `suspected`: it was alone, after a death, and Spark worked just before."""
+    """Ends a claim that gave no output. `suspected`: it was alone, after a death, and Spark worked just before.
+
+    A loss of Spark is charged to a suspected item only after others that it was alone with, too: a cluster may go down at any
+    moment, and a directory that takes it down does so again.
+    """
     if result.cause is Cause.ITEM:
         failure = Failure.of(result.error) if result.error else _failure(result)
         return pipeline.fail(claim, failure)
-    if result.cause is Cause.DIED or (result.cause is Cause.LOST and suspected):
+    takes_spark_down = suspected and claim.item.deaths_alone(Application(SHRED)) >= LOSSES_ALONE
+    if result.cause is Cause.DIED or (result.cause is Cause.LOST and takes_spark_down):
         return pipeline.fail(claim, Failure(FailureKind.TRANSIENT, f"shredded alone: {result.message}"))
     pipeline.manifest.put_back(claim, result.message[:MESSAGE_LIMIT], died=result.cause is Cause.LOST)
     return PutBack(claim.item.key, SHRED, result.message)

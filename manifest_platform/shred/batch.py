@@ -18,6 +18,7 @@ from concurrent.futures import Executor, ThreadPoolExecutor
 from dataclasses import asdict, dataclass, field, replace
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any, BinaryIO, Generic, TypeVar
+from uuid import uuid4
 
 import orjson
 
@@ -133,7 +134,8 @@ class Directory:
 
     `root`: the URI of the landing root; no symbolic link below it is followed. Without a root, no file may be a link itself.
     `replayed`: the lines that are loaded with other items, by `digest_of`, each with the name of that item. They are bad rows
-    here, whatever the schemas say by now.
+    here, whatever the schemas say by now. `is_repeated`: an earlier Spark job of this attempt died, and its tasks may still
+    write.
     """
 
     item: str
@@ -142,6 +144,7 @@ class Directory:
     attempt: str
     root: str = field(default="", kw_only=True)
     replayed: Mapping[str, str] = field(default_factory=dict, kw_only=True, hash=False)
+    is_repeated: bool = field(default=False, kw_only=True)
 
 
 class Cause(StrEnum):
@@ -196,7 +199,7 @@ class Task(Generic[Part]):
     """A part of a directory, shredded by one Spark task.
 
     `directory`: the directory's index in the batch. `number`: the task's number within the directory. `files`: the URIs that it
-    reads, for messages.
+    reads, for messages. `mark`: what makes the names of its files differ from those of another try of the same task.
     """
 
     directory: int
@@ -204,6 +207,7 @@ class Task(Generic[Part]):
     output: str
     files: tuple[str, ...]
     part: Part
+    mark: str = ""
 
     @property
     def some_files(self) -> str:
@@ -374,7 +378,7 @@ class Writer:
     @property
     def _part(self) -> str:
         """The name of the files that are written now."""
-        return f"{self._task.number:05d}-{self._flushes:03d}"
+        return f"{self._task.number:05d}-{self._flushes:03d}{self._task.mark}"
 
     def _write_together(self, files: Sequence[tuple[ShreddedObject, pa.Buffer]], pool: Executor) -> None:
         """Writes encoded files as a pack if they are small. Bad rows have a file of their own: people read it themselves."""
@@ -467,7 +471,8 @@ def shred_batch(
     example with a crashed worker, all directories fail. An empty job then shows whether Spark works (DIED) or not (LOST).
     """
     try:
-        results = _run(spark, tasks, work, _groups(directories, tasks))
+        repeated = any(directory.is_repeated for directory in directories)
+        results = _run(spark, tasks, work, _groups(directories, tasks), repeated)
     except Exception as error:
         return failures_of(error, spark, directories, work)
     failpoints.reach("shred.job_done")
@@ -524,11 +529,12 @@ def _run(
     tasks: Sequence[Task[Part]],
     work: Callable[[Task[Part]], Written],
     groups: Sequence[Sequence[int]] | None = None,
+    repeated: bool = False,
 ) -> dict[int, list[bytes]]:
     """The results of all tasks by directory, from one Spark job; empty without tasks.
 
     Each is compressed JSON, a tenth of its size: the driver has those of all tasks at once. `groups`: the numbers of the tasks
-    that a single Spark task does; by default, each has a Spark task of its own.
+    that a single Spark task does; by default, each has a Spark task of its own. `repeated`: an earlier job had these tasks.
     """
     results: dict[int, list[bytes]] = defaultdict(list)
     if not tasks:
@@ -540,15 +546,30 @@ def _run(
         import pyarrow
 
         here.adopt()
+        mark = _mark(repeated)
         for ids in batches:
             for number in itertools.chain.from_iterable(together[group] for group in ids.column(0).to_pylist()):
-                result = pyarrow.array([_result(tasks[number], work)])
-                yield pyarrow.RecordBatch.from_arrays([pyarrow.array([number]), result], ["task", "result"])
+                result = _result(replace(tasks[number], mark=mark), work)
+                columns = [pyarrow.array([number]), pyarrow.array([result])]
+                yield pyarrow.RecordBatch.from_arrays(columns, ["task", "result"])
 
     numbers = spark.range(0, len(together), 1, len(together))
     for row in sorted(numbers.mapInArrow(distributed, "task bigint, result binary").collect()):
         results[tasks[row[0]].directory].append(bytes(row[1]))
     return results
+
+
+def _mark(repeated: bool) -> str:
+    """Returns what marks the files of this try of a Spark task; empty for the first try of the first job.
+
+    Spark runs a task again if it loses a worker, and a second time at once if it speculates. The other try may still write, and
+    a file that it writes again is no longer the file of the listing. (A stage without a shuffle is not repeated by itself.)
+    """
+    from pyspark import TaskContext
+
+    context = TaskContext.get()
+    is_first = context is None or context.attemptNumber() == 0
+    return "" if is_first and not repeated else f"-{uuid4().hex[:8]}"
 
 
 def _result(task: Task[Part], work: Callable[[Task[Part]], Written]) -> bytes:

@@ -1,4 +1,4 @@
-"""Sessions whose driver is a Java process of this one: within this machine, and on a cluster in client mode."""
+"""Sessions whose driver is a Java process beside this process: within this machine, and on a cluster in client mode."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from manifest_platform import extras, progress
 from manifest_platform.spark.errors import SparkUnavailable
 from manifest_platform.spark.gateway import forget_dead, launch
-from manifest_platform.spark.place import is_local
+from manifest_platform.spark.place import PYTHON_OF_ARCHIVE, is_local
 from manifest_platform.spark.properties import jars, s3_endpoint
 
 if TYPE_CHECKING:
@@ -76,7 +76,9 @@ def workers_python(settings: Mapping[str, object], environment: Mapping[str, str
         return None
     if is_local(settings):
         return sys.executable
-    return environment.get("PYSPARK_PYTHON") or str(settings.get("spark.pyspark.python") or sys.executable)
+    if (named := str(settings.get("spark.pyspark.python") or "")) == PYTHON_OF_ARCHIVE:
+        return named  # the archive's own, whatever another session of this process used
+    return environment.get("PYSPARK_PYTHON") or named or sys.executable
 
 
 @contextmanager

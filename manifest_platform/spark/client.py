@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from manifest_platform import extras, progress
 from manifest_platform.spark.errors import SparkUnavailable
+from manifest_platform.spark.place import PYTHON_OF_ARCHIVE
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -27,6 +28,9 @@ log = logging.getLogger(__name__)
 CONNECT_S = 30.0
 """Seconds until a Spark Connect server must answer. Spark's own client would try for ten minutes."""
 _RELEASE_S = 5.0
+_RETRIES = 6
+"""Retries of a request to a server that has gone, in 20 seconds. By default, Spark's client goes on for ten minutes."""
+_PYTHON_OF_WORKERS = "spark.sql.execution.pyspark.python"
 _CONNECT_MODE = "SPARK_CONNECT_MODE_ENABLED"
 """The variable by which PySpark's functions know that a session is one of Spark Connect."""
 
@@ -50,7 +54,7 @@ def channels_to(remote: str, conf_file: str | Path) -> DefaultChannelBuilder:
     from pyspark.errors import PySparkException
 
     try:
-        import grpc  # noqa: F401 - what PySpark imports may be there without it
+        import grpc  # noqa: F401 - PySpark may have imported its own modules without it
         from pyspark.sql.connect.client import DefaultChannelBuilder
 
         return DefaultChannelBuilder(remote)
@@ -62,10 +66,13 @@ def channels_to(remote: str, conf_file: str | Path) -> DefaultChannelBuilder:
         raise SparkUnavailable(f"{conf_file}: spark.remote must be sc://HOST:PORT: {error}") from error
 
 
-def opened(channels: DefaultChannelBuilder, server: str, settings: Mapping[str, object], advice: str) -> SparkSession:
+def opened(
+    channels: DefaultChannelBuilder, server: str, settings: Mapping[str, object], advice: str, archive: str = ""
+) -> SparkSession:
     """Returns the process's session on a server. A session on another server, or that the server has lost, is replaced.
 
-    `server`: its name, for messages. `advice`: what to do if it does not answer. Raises SparkUnavailable.
+    `server`: its name, for messages. `advice`: what to do if it does not answer. `archive`: what its workers get, with the
+    folder that they unpack it into. Raises SparkUnavailable.
     """
     with _lock, progress.work("starting Spark"):
         _reach(channels, server, advice)
@@ -73,7 +80,7 @@ def opened(channels: DefaultChannelBuilder, server: str, settings: Mapping[str, 
             with contextlib.suppress(Exception):  # whatever its server answers, another session may work
                 return _set(found.session, settings)
         _forget()
-        return _made(channels, server, settings)
+        return _made(channels, server, settings, archive)
 
 
 def end() -> None:
@@ -85,14 +92,20 @@ def end() -> None:
             _forget(release=alive)
 
 
-def _made(channels: DefaultChannelBuilder, server: str, settings: Mapping[str, object]) -> SparkSession:
+def _made(channels: DefaultChannelBuilder, server: str, settings: Mapping[str, object], archive: str) -> SparkSession:
     from pyspark.errors import PySparkException
+    from pyspark.sql.connect.client.retries import DefaultPolicy
     from pyspark.sql.connect.session import SparkSession as RemoteSession
 
     os.environ[_CONNECT_MODE] = "1"
     try:
         session: Any = RemoteSession.builder.channelBuilder(channels).create()
+        session.client.set_retry_policies([DefaultPolicy(max_retries=_RETRIES)])
         _opened[:] = [_Opened(server, session, channels)]
+        if archive:
+            with progress.work("sending spark.package"):
+                session.addArtifacts(archive, archive=True)
+            session.conf.set(_PYTHON_OF_WORKERS, PYTHON_OF_ARCHIVE)
         return _set(session, settings)
     except (PySparkException, OSError) as error:
         reason = str(error).partition("\n\tat ")[0]

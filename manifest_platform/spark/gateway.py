@@ -38,9 +38,10 @@ def launch(settings: Mapping[str, object]) -> None:
 
 
 def forget_dead() -> None:
-    """Forgets Java and its session if Java has ended, so that a process that stays may start another.
+    """Forgets the session if its Java, or Spark in it, has ended, so that a process that stays may start another.
 
-    PySpark keeps the session of a dead Java permanently, and each call of it fails.
+    Spark ends when its cluster gives the application up, as after ten executors in a row that failed. PySpark keeps such a
+    session permanently, and each call of it fails.
     """
     from pyspark import SparkContext
     from pyspark.sql import SparkSession
@@ -48,6 +49,11 @@ def forget_dead() -> None:
     java = getattr(SparkContext._gateway, "proc", None)
     if java is not None and java.poll() is not None:
         SparkContext._gateway = SparkContext._jvm = SparkContext._active_spark_context = None
+        SparkSession._instantiatedSession = None
+        return
+    context = SparkContext._active_spark_context
+    if context is not None and context._jsc is not None and context._jsc.sc().isStopped():
+        context.stop()
         SparkSession._instantiatedSession = None
 
 

@@ -24,7 +24,7 @@ from pydantic import AfterValidator, Field, ValidationInfo
 
 from manifest_platform import plugins
 from manifest_platform.carried import carried
-from manifest_platform.settings import PluginSettings, Settings, local_path
+from manifest_platform.settings import LocalPath, PluginSettings, Settings, local_path
 from manifest_platform.spark.errors import SparkUnavailable
 from manifest_platform.spark.properties import properties
 
@@ -33,6 +33,10 @@ if TYPE_CHECKING:
 
 START_S = 120.0
 """Seconds that the workers of a cluster may take to run a first task."""
+FOLDER = "manifest_platform_worker"
+"""The folder into which workers unpack the archive, in the folder where their Python starts."""
+PYTHON_OF_ARCHIVE = f"./{FOLDER}/bin/python"
+"""The interpreter of workers that have the archive."""
 LOCAL, MASTER, CONNECT = "local", "master", "connect"
 """The places that a properties file alone can name."""
 
@@ -111,6 +115,24 @@ class Place(Settings, ABC):
         """Returns the sentence for a property that does not fit the place."""
         given = f"is {value}" if value else "is missing"
         return f"spark.where: {self.where!r}: {key} {given}, by the configuration or {self.conf}; allowed: {allowed}"
+
+
+class ClusterPlace(Place):
+    """The settings of a place whose workers are other machines."""
+
+    package: LocalPath | None = Field(
+        None,
+        description="the archive that `manifest-platform spark package` writes, which brings this package to the workers; null"
+        " if they have it already",
+    )
+
+    def packed(self) -> str:
+        """Returns the archive with the folder that workers unpack it into; empty without one. Raises SparkUnavailable."""
+        if self.package and not Path(self.package).is_file():
+            raise SparkUnavailable(
+                f"spark.package: {self.package} does not exist: write it with `manifest-platform spark package {self.package}`"
+            )
+        return f"{self.package}#{FOLDER}" if self.package else ""
 
 
 _used: list[Place] = []

@@ -1,4 +1,4 @@
-"""Waits until a cluster has workers for a session.
+"""Waits until a cluster has workers for a session, whose Python has this package.
 
 Spark waits for ever where a cluster has no worker, or none with the memory and cores that the session asks for: it only logs
 that a job has not accepted any resources. A drain then hangs with its items claimed.
@@ -6,16 +6,20 @@ that a job has not accepted any resources. A drain then hangs with its items cla
 
 from __future__ import annotations
 
+import platform
+import re
 import threading
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from manifest_platform import progress
+from manifest_platform import __version__, progress
 from manifest_platform.quantities import duration
 from manifest_platform.spark.cancellation import cancellable
 from manifest_platform.spark.errors import SparkUnavailable
 
 if TYPE_CHECKING:
+    import pyarrow as pa
     from pyspark.sql import SparkSession
 
 _seen: set[str] = set()
@@ -23,7 +27,10 @@ _seen: set[str] = set()
 
 
 def await_workers(session: SparkSession, seconds: float, conf_file: str | Path) -> None:
-    """Returns once a worker has run a task for a session. Raises SparkUnavailable if none does within `seconds`."""
+    """Returns once a worker has run a task for a session, in a Python that has this package.
+
+    Raises SparkUnavailable if none does within `seconds`, or if the workers' Python, or what it has, differs from here.
+    """
     id_ = _id(session)
     if id_ in _seen:
         return
@@ -40,15 +47,45 @@ def await_workers(session: SparkSession, seconds: float, conf_file: str | Path) 
         timer.start()
         try:
             with progress.work("waiting for Spark's workers"):
-                session.range(0, 1, 1, 1).collect()
+                [row] = session.range(0, 1, 1, 1).mapInArrow(_release, "release string").collect()
         except Exception as error:
             if late.is_set():
                 raise SparkUnavailable(_told(session, seconds, conf_file)) from error
-            reason = str(error).partition("\n\tat ")[0].strip()
-            raise SparkUnavailable(f"Spark with {conf_file} runs no task: {reason}; see Spark's log") from error
+            raise SparkUnavailable(_refused(str(error), conf_file)) from error
         finally:
             timer.cancel()
+    if row[0] != __version__:
+        raise SparkUnavailable(
+            f"the workers of Spark with {conf_file} have release {row[0]} of manifest-platform, and this process {__version__}:"
+            f" {_BRING}"
+        )
     _seen.add(id_)
+
+
+def _release(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Runs in a worker: yields the release of this package there, once."""
+    import pyarrow
+
+    for _ in batches:
+        yield pyarrow.RecordBatch.from_arrays([pyarrow.array([__version__])], ["release"])
+
+
+_BRING = "write the archive with `manifest-platform spark package` and set spark.package to it"
+_LACKS = re.compile(r"No module named '([\w.]+)'|\[PACKAGE_NOT_INSTALLED\] (\w+)")
+_OTHER_PYTHON = re.compile(r"\[PYTHON_VERSION_MISMATCH\].*?(?=\n|\Z)|manifest-platform: this worker has no Python.*?(?=\n|\Z)")
+
+
+def _refused(error: str, conf_file: str | Path) -> str:
+    """Returns the message for a task that failed: what the workers lack, or the reason without a Java stack trace."""
+    if found := _OTHER_PYTHON.search(error):
+        return (
+            f"the workers of Spark with {conf_file} have another Python than this process, {platform.python_version()}:"
+            f" {found[0].strip()}"
+        )
+    if found := _LACKS.search(error):
+        return f"the workers of Spark with {conf_file} have no {found[1] or found[2]}: {_BRING}"
+    reason = error.partition("\n\tat ")[0].strip()
+    return f"Spark with {conf_file} runs no task: {reason}; see Spark's log"
 
 
 def _id(session: SparkSession) -> str:

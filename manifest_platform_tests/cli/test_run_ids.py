@@ -45,7 +45,7 @@ SILENT = {
     *("bad list", "bad count", "bad show"),
     *("schemas list", "schemas show", "schemas diff", "schemas ddl", "schemas fetch"),
     *("import", "import-snowplow", "import-snowflake", "cutover check", "cutover adopt", "cutover compare"),
-    *("completion", "schema", "preview", "init", "demo", "warehouse check", "warehouse grants"),
+    *("completion", "schema", "preview", "init", "demo", "warehouse check", "warehouse grants", "spark package"),
 }
 """Commands that record nothing, or what others recorded."""
 

@@ -14,6 +14,7 @@ import pytest
 
 from manifest_platform.demo.events import SCHEMAS
 from manifest_platform.manifest import State
+from manifest_platform.merging import spark_job
 from manifest_platform.pipeline import ItemFailed, PutBack, Shredded, ShredStarted, Stop
 from manifest_platform.pipeline.merge import MergeReport, Merging, merge
 from manifest_platform.sources.snowplow.events import shredder
@@ -100,7 +101,7 @@ class Inline:
         self._numbers = range(start, end)
         return self
 
-    def mapInArrow(self, function: Any, _schema: str) -> Inline:
+    def mapInArrow(self, function: Any, schema: str) -> Inline:
         import pyarrow as pa
 
         ids = (pa.RecordBatch.from_arrays([pa.array([number])], ["id"]) for number in self._numbers)
@@ -216,11 +217,109 @@ def test_a_missing_key_of_a_registry_is_charged_to_no_item(tmp_path: Path, site:
         assert "s3cr3t" not in stored
 
 
+class Killed(BaseException):
+    """The death of a worker."""
+
+
+class Sick(Inline):
+    """A Spark session whose workers die under any work, and run an empty job."""
+
+    def mapInArrow(self, function: Any, schema: str) -> Inline:
+        try:
+            return super().mapInArrow(function, schema)
+        except Killed:
+            raise RuntimeError("ExecutorLostFailure") from None
+
+
+@pytest.fixture
+def sick(monkeypatch: pytest.MonkeyPatch) -> Callable[[], None]:
+    """Makes every worker die that shreds; returns what ends that."""
+    shred_batch = shredder.shred_batch
+
+    def deadly(spark: Any, directories: Any, tasks: Any, work: Any, options: Any) -> Any:
+        def die(_task: Any) -> Any:
+            raise Killed
+
+        return shred_batch(spark, directories, tasks, die, options)
+
+    monkeypatch.setattr(shredder, "shred_batch", deadly)
+    return lambda: monkeypatch.setattr(shredder, "shred_batch", shred_batch)
+
+
+def test_a_cluster_that_loses_all_its_workers_is_charged_to_no_item(tmp_path: Path, sick: Callable[[], None]) -> None:
+    """An empty job came through between two losses, and two jobs that died failed twelve of twelve items."""
+    shop = Shop(tmp_path, lease={"max_attempts": 1})
+    with shop.open() as pipeline:
+        shop.land(pipeline, *range(12), events=1)
+        _, report = drained(pipeline, Sick())
+        assert (report.stop, report.failed, report.put_back) == (Stop.UNAVAILABLE, 0, 12)
+        assert "ExecutorLostFailure" in report.reason
+        _, report = drained(pipeline, Sick())
+        assert (report.stop, report.failed, report.put_back) == (Stop.UNAVAILABLE, 0, 6), "tried with fewer, in case of one"
+        sick()
+        _, report = drained(pipeline, Inline())
+        assert (report.stop, report.failed, report.loaded) == (Stop.IDLE, 0, 12)
+    assert shop.seen.runs == run_names(*range(12))
+    assert not shop.doubled_events
+
+
+class Flaky(Inline):
+    """A Spark session that is lost in each job of shredding, and works again for the next drain."""
+
+    lost = False
+
+    def mapInArrow(self, function: Any, schema: str) -> Inline:
+        if self.lost:
+            raise RuntimeError("the server is gone")
+        try:
+            return super().mapInArrow(function, schema)
+        except Killed:
+            self.lost = True
+            raise RuntimeError("the server is gone") from None
+
+
+def test_an_item_alone_with_a_lost_spark_is_charged_only_if_that_happens_again_and_again(
+    tmp_path: Path, sick: Callable[[], None]
+) -> None:
+    shop = Shop(tmp_path, lease={"max_attempts": 1})
+    with shop.open() as pipeline:
+        shop.land(pipeline, 0, events=1)
+        for _ in range(2):
+            _, report = drained(pipeline, Flaky())
+            assert (report.stop, report.failed, report.put_back) == (Stop.UNAVAILABLE, 0, 1)
+        _, report = drained(pipeline, Flaky())
+        assert report.failed == 1, "it takes Spark down each time, and would hold up the feed for ever"
+        assert history(pipeline, 0)[-1] == "shred Failed transient"
+
+
 class Gone:
     """A Spark session whose cluster was lost."""
 
     def range(self, *_numbers: int) -> None:
         raise RuntimeError("the cluster is gone")
+
+
+def test_a_merge_that_kills_its_worker_fails_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    shop = Shop(tmp_path, merge={"first_day": "2024-05-01", "max_attempts": 1})
+    run, deadly = spark_job._merge_task, {"all"}
+
+    def die(task: Any, options: Any) -> Any:
+        if "all" in deadly or task.table in deadly:
+            raise Killed
+        return run(task, options)
+
+    monkeypatch.setattr(spark_job, "_merge_task", die)
+    with shop.open() as pipeline:
+        shop.land(pipeline, 0, events=20)
+        drained(pipeline, Inline())
+        *_, report = merge(Merging(pipeline), lambda: cast(Any, Sick()))
+        assert isinstance(report, MergeReport)
+        assert (report.stop, report.failed, report.merged) == (Stop.UNAVAILABLE, 0, 0), "each died alone: it is the cluster"
+        deadly.symmetric_difference_update({"all", "events"})
+        *_, report = merge(Merging(pipeline), lambda: cast(Any, Sick()))
+        assert isinstance(report, MergeReport)
+        assert report.failed == 1
+        assert report.merged > 1, "the others are merged"
 
 
 def test_a_lost_cluster_is_charged_to_no_partition_of_a_merge(tmp_path: Path) -> None:

@@ -111,6 +111,7 @@ LINES: dict[str, list[list[str]]] = {
     "warehouse check": [[], ["--target", HOSTILE]],
     "warehouse grants": [["--role", HOSTILE]],
     "warehouse upkeep": [["--dry-run"], ["--target", HOSTILE]],
+    "spark package": [[f"/dev/null/{HOSTILE}"]],
     "store create": [[]],
     "store check": [[]],
     "store upgrade": [["--dry-run"]],

@@ -42,9 +42,16 @@ def s3a_jars() -> Path:
 
 @contextmanager
 def spark_connect(
-    folder: Path, master: str = "local[2]", more: Mapping[str, object] | None = None, port: int | None = None
+    folder: Path,
+    master: str = "local[2]",
+    more: Mapping[str, object] | None = None,
+    port: int | None = None,
+    python: str | Path = sys.executable,
 ) -> Generator[str]:
-    """Runs a Connect server in front of a master, and gives what `spark.remote` is. `more`: further properties of its Spark."""
+    """Runs a Connect server in front of a master, and gives what `spark.remote` is.
+
+    `more`: further properties of its Spark. `python`: the interpreter of its workers.
+    """
     port = port or free_port()
     properties: dict[str, object] = {
         "spark.connect.grpc.binding.address": "127.0.0.1",
@@ -63,7 +70,7 @@ def spark_connect(
         *conf,
         "spark-internal",
     ]
-    with running(command, port, folder / "connect.log", _environment(), START_S):
+    with running(command, port, folder / "connect.log", _environment(python), START_S):
         yield f"sc://127.0.0.1:{port}"
 
 
@@ -120,7 +127,7 @@ def spark_cluster(folder: Path, workers: int = 2, python: str | Path = sys.execu
     master, common = f"spark://127.0.0.1:{port}", ["--host", "127.0.0.1", "--webui-port", "0"]
     spark_class = HOME / "bin" / "spark-class"
     begin = [spark_class, "org.apache.spark.deploy.master.Master", *common, "--port", str(port)]
-    environment = {**_environment(), "PYSPARK_PYTHON": str(python)}
+    environment = _environment(python)
     with ExitStack() as stack:
         stack.enter_context(running(begin, port, folder / "master.log", environment, START_S))
         numbers = itertools.count(1)
@@ -157,11 +164,14 @@ def _text(path: Path) -> str:
     return ""
 
 
-def _environment() -> dict[str, str]:
-    found = {name: os.environ[name] for name in ("PATH", "HOME", "JAVA_HOME") if name in os.environ}
+def _environment(python: str | Path = sys.executable) -> dict[str, str]:
+    """The environment of these programs: their interpreter, and the programs of the machine, but none of this environment."""
+    found = {name: os.environ[name] for name in ("HOME", "JAVA_HOME") if name in os.environ}
+    java = Path(shutil.which("java") or "/usr/bin/java").parent
     own = {
+        "PATH": f"{Path(python).parent}:{java}:/usr/bin:/bin",
         "SPARK_LOCAL_IP": "127.0.0.1",
-        "PYSPARK_PYTHON": sys.executable,
+        "PYSPARK_PYTHON": str(python),
         "SPARK_HOME": str(HOME),
         "SPARK_CONF_DIR": str(CONF),
         "SPARK_DAEMON_JAVA_OPTS": _QUICK_JAVA,

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from manifest_platform import __version__
 from manifest_platform.spark import SparkUnavailable, workers
 
 
@@ -16,6 +17,7 @@ class Cluster:
 
     def __init__(self, id_: str, has_workers: bool) -> None:
         self.jobs, self._canceled = 0, threading.Event()
+        self.error, self.release = "job canceled\n\tat java", __version__
         if has_workers:
             self._canceled.set()
         self.has_workers = has_workers
@@ -26,13 +28,16 @@ class Cluster:
     def range(self, *_: int) -> Cluster:
         return self
 
-    def collect(self) -> list[int]:
+    def mapInArrow(self, *_: Any) -> Cluster:
+        return self
+
+    def collect(self) -> list[tuple[str]]:
         self.jobs += 1
         self._canceled.wait()
         if not self.has_workers:
             self._canceled.clear()
-            raise RuntimeError("job canceled\n\tat java")
-        return [0]
+            raise RuntimeError(self.error)
+        return [(self.release,)]
 
 
 def test_workers_are_asked_for_once_a_session(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -59,4 +64,37 @@ def test_a_session_that_is_lost_meanwhile_gives_the_reason_without_a_java_stack_
     session: Any = Cluster("lost", False)
     session.sparkContext.cancelJobsWithTag("at once")
     with pytest.raises(SparkUnavailable, match=r"runs no task: job canceled; see Spark's log"):
+        workers.await_workers(session, 60, "a.conf")
+
+
+@pytest.mark.parametrize(
+    ("error", "told"),
+    [
+        (
+            "x\nModuleNotFoundError: No module named 'manifest_platform'\n\tat java",
+            r"workers of Spark with a\.conf have no manifest_platform: write the archive with `manifest-platform spark ",
+        ),
+        ("[PACKAGE_NOT_INSTALLED] PyArrow >= 18.0.0 must be installed", "have no PyArrow: write the archive"),
+        (
+            "e\n[PYTHON_VERSION_MISMATCH] Python in worker has different version: 3.9 than that in driver: 3.11\n\tat java",
+            "have another Python than this process, .*different version: 3.9",
+        ),
+        (
+            "Error from python worker:\n  manifest-platform: this worker has no Python 3.11. Install it\nPYTHONPATH",
+            "have another Python than this process, .*has no Python 3.11. Install it$",
+        ),
+    ],
+)
+def test_workers_that_cannot_run_this_package_are_told_apart_with_what_to_do(error: str, told: str) -> None:
+    session: Any = Cluster("other", False)
+    session.error = error
+    session.sparkContext.cancelJobsWithTag("at once")
+    with pytest.raises(SparkUnavailable, match=told):
+        workers.await_workers(session, 60, "a.conf")
+
+
+def test_workers_with_another_release_are_refused() -> None:
+    session: Any = Cluster("old", True)
+    session.release = "0.0.1"
+    with pytest.raises(SparkUnavailable, match=r"have release 0\.0\.1 of manifest-platform, and this process .*spark\.package"):
         workers.await_workers(session, 60, "a.conf")

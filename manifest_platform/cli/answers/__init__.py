@@ -103,6 +103,7 @@ ANSWERS: dict[str, Any] = {
     "warehouse check": work.WarehouseChecked,
     "warehouse grants": work.WarehouseGrants,
     "warehouse upkeep": work.WarehouseUpkeep,
+    "spark package": looks.WorkerArchive,
     "store create": looks.Setup,
     "store check": looks.Setup,
     "store upgrade": work.Upgraded,

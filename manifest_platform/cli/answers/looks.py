@@ -43,6 +43,15 @@ class LandingChecked(TypedDict):
     commands: list[str]
 
 
+class WorkerArchive(TypedDict):
+    """An archive for the workers of a cluster. `python`: the version that it is for. `packages`: their versions by name."""
+
+    file: str
+    bytes: int
+    python: str
+    packages: dict[str, str]
+
+
 class BadItem(TypedDict):
     """An item with bad rows. `lines`: all lines of the item; `bad`: those that became bad rows."""
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from pydantic import Field
 
 from manifest_platform.spark import client
-from manifest_platform.spark.place import Place, PropertiesFile
+from manifest_platform.spark.place import ClusterPlace, PropertiesFile
 from manifest_platform.spark.workers import await_workers
 
 if TYPE_CHECKING:
@@ -19,7 +19,7 @@ _TOKEN = re.compile(r"[;/]token\s*=", re.IGNORECASE)
 _ADDRESS = "sc://HOST:PORT"
 
 
-class Connect(Place):
+class Connect(ClusterPlace):
     """The settings of a Spark behind a Spark Connect server: this process is its client, without Java."""
 
     where: Literal["connect"] = Field(
@@ -54,7 +54,7 @@ class Connect(Place):
         channels = client.channels_to(str(settings["spark.remote"]), self.conf)
         of_session = {name: value for name, value in settings.items() if name != "spark.remote"}
         advice = "start it (sbin/start-connect-server.sh), or correct spark.remote"
-        session = client.opened(channels, channels.endpoint, of_session, advice)
+        session = client.opened(channels, channels.endpoint, of_session, advice, self.packed())
         await_workers(session, self.start_timeout_seconds, self.conf)
         return session
 

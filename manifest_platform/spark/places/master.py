@@ -8,17 +8,17 @@ from typing import TYPE_CHECKING, Any, Literal
 from pydantic import Field
 
 from manifest_platform.spark import classic
-from manifest_platform.spark.place import Place, PropertiesFile, is_local
+from manifest_platform.spark.place import PYTHON_OF_ARCHIVE, ClusterPlace, PropertiesFile, is_local
 from manifest_platform.spark.workers import await_workers
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 
-class Master(Place):
+class Master(ClusterPlace):
     """The settings of a Spark on a cluster: a master of its own, YARN or Kubernetes. The driver runs in this process.
 
-    Without any master, in the file or here, Spark takes the one that spark-submit was given.
+    Without any master, in the file or here, Spark takes the master that spark-submit was given.
     """
 
     where: Literal["master"] = Field(
@@ -33,8 +33,14 @@ class Master(Place):
     )
 
     def properties(self) -> dict[str, Any]:
-        """Returns the file's properties with the master."""
-        return {**super().properties(), **({"spark.master": self.master} if self.master else {})}
+        """Returns the file's properties with the master and the archive for workers."""
+        found = super().properties()
+        if self.master:
+            found["spark.master"] = self.master
+        if archive := self.packed():
+            found["spark.archives"] = ",".join(filter(None, (found.get("spark.archives"), archive)))
+            found["spark.pyspark.python"] = PYTHON_OF_ARCHIVE
+        return found
 
     def wrong(self, settings: Mapping[str, object]) -> str:
         """Refuses a master within the process, and the address of a Connect server."""
