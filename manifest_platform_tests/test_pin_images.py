@@ -35,12 +35,15 @@ class Registry(ThreadingHTTPServer):
 
 
 class Answers(BaseHTTPRequestHandler):
-    server: Registry
+    @property
+    def _registry(self) -> Registry:
+        assert isinstance(self.server, Registry)
+        return self.server
 
     def do_HEAD(self) -> None:
         if self.headers.get("Authorization") != "Bearer reader":
-            self._answer(401, {"WWW-Authenticate": f'Bearer realm="{self.server.url}/token",service="here",scope="pull"'})
-        elif digest := self.server.digests.get(self.path):
+            self._answer(401, {"WWW-Authenticate": f'Bearer realm="{self._registry.url}/token",service="here",scope="pull"'})
+        elif digest := self._registry.digests.get(self.path):
             assert "image.index" in self.headers["Accept"], "else the digest is that of a single machine's image"
             self._answer(200, {"Docker-Content-Digest": digest})
         else:
@@ -57,7 +60,7 @@ class Answers(BaseHTTPRequestHandler):
         self.end_headers()
         self.wfile.write(body)
 
-    def log_message(self, *_: Any) -> None: ...
+    def log_message(self, *_: Any, **__: Any) -> None: ...
 
 
 @pytest.fixture(scope="module")

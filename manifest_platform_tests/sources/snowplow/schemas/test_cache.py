@@ -82,7 +82,7 @@ class Server:
         self.url = f"http://127.0.0.1:{self.http.server_port}"
 
     def fail_at_random(self, share: float) -> Counter[int]:
-        """Lets this share of the answers be errors, cut connections, half answers or web pages. Returns a count of each kind."""
+        """Lets this share of the answers be errors, cut connections, half answers or web pages. Returns the count of each."""
         chance, faults = random.Random(19), Counter[int]()
 
         def fails() -> int:
