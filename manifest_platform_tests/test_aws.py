@@ -114,7 +114,10 @@ def test_the_configuration_says_how_long_clients_wait(tmp_path: Path, s3_environ
         ({"read_seconds": 10_000}, r"aws\.read_seconds: 10000: .*less than or equal to 900"),
         ({"services": {"s4": {}}}, r"aws\.services\.s4: .*'s3'"),
         ({"services": {"s3": {"endpoint": "s3.local"}}}, r"aws\.services\.s3\.endpoint: 's3\.local': allowed: http"),
-        ({"retries": 3}, r"aws\.retries: unknown key; allowed here: attempts, connect_seconds, read_seconds, services"),
+        (
+            {"retries": 3},
+            r"aws\.retries: unknown key; allowed here: attempts, connect_seconds, locations, read_seconds, services",
+        ),
     ],
 )
 def test_a_wrong_setting_is_told_with_what_is_allowed(tmp_path: Path, given: dict[str, Any], told: str) -> None:

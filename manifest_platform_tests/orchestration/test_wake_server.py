@@ -10,7 +10,6 @@ import pytest
 import yaml
 
 from manifest_platform_tests import waking
-from manifest_platform_tests.orchestration import definitions_here
 from manifest_platform_tests.orchestration.dagster_server import Server
 from manifest_platform_tests.pipeline.shop import NAME, Shop, run_name, run_names
 from manifest_platform_tests.waking import landed
@@ -26,7 +25,7 @@ def shop(tmp_path: Path) -> Shop:
 
 @pytest.fixture
 def server(shop: Shop, tmp_path: Path) -> Iterator[Server]:
-    module = {"module_name": definitions_here.__name__, "location_name": "manifest_platform"}
+    module = {"module_name": "manifest_platform_tests.orchestration.definitions_here", "location_name": "manifest_platform"}
     workspace = tmp_path / "workspace.yaml"
     workspace.write_text(yaml.safe_dump({"load_from": [{"python_module": module}]}))
     started = Server(shop.config_file, NAME, tmp_path / "dagster", workspace)
