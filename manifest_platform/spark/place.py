@@ -122,7 +122,7 @@ class ClusterPlace(Place):
 
     package: LocalPath | None = Field(
         None,
-        description="the archive that `manifest-platform spark package` writes, which brings this package to the workers; null"
+        description="the archive that `spark package` writes, which brings this package to the workers; null"
         " if they have it already",
     )
 
@@ -130,7 +130,7 @@ class ClusterPlace(Place):
         """Returns the archive with the folder that workers unpack it into; empty without one. Raises SparkUnavailable."""
         if self.package and not Path(self.package).is_file():
             raise SparkUnavailable(
-                f"spark.package: {self.package} does not exist: write it with `manifest-platform spark package {self.package}`"
+                f"spark.package: {self.package} does not exist: write it with `spark package {self.package}`"
             )
         return f"{self.package}#{FOLDER}" if self.package else ""
 

@@ -70,7 +70,7 @@ def _release(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         yield pyarrow.RecordBatch.from_arrays([pyarrow.array([__version__])], ["release"])
 
 
-_BRING = "write the archive with `manifest-platform spark package` and set spark.package to it"
+_BRING = "write the archive with `spark package` and set spark.package to it"
 _LACKS = re.compile(r"No module named '([\w.]+)'|\[PACKAGE_NOT_INSTALLED\] (\w+)")
 _OTHER_PYTHON = re.compile(r"\[PYTHON_VERSION_MISMATCH\].*?(?=\n|\Z)|manifest-platform: this worker has no Python.*?(?=\n|\Z)")
 

@@ -132,7 +132,7 @@ class TestBareWorkers:
         spark: dict[str, object] = {"where": "master", "master": cluster.master, "conf": conf}
         told, said = drained(tmp_path / "without", spark, bare)
         assert told["loaded"] == 0
-        assert "have no pyarrow: write the archive with `manifest-platform spark package`" in said
+        assert "have no pyarrow: write the archive with `spark package`" in said
         assert drained(tmp_path / "with", {**spark, "package": str(archive)}, bare)[0] == {"codes": [0, 0], "loaded": 2}
 
     def test_a_client_of_connect_sends_them_the_archive(
@@ -143,5 +143,5 @@ class TestBareWorkers:
             spark: dict[str, object] = {"where": "connect", "remote": remote, "conf": conf}
             told, said = drained(tmp_path / "without", spark, bare)
             assert told["loaded"] == 0
-            assert "have no pyarrow: write the archive with `manifest-platform spark package`" in said
+            assert "have no pyarrow: write the archive with `spark package`" in said
             assert drained(tmp_path / "with", {**spark, "package": str(archive)}, bare)[0] == {"codes": [0, 0], "loaded": 2}

@@ -79,7 +79,7 @@ def test_what_does_not_fit_the_place_is_refused_before_a_session(
 @pytest.mark.parametrize(
     ("settings", "told"),
     [
-        ({"where": "mesos"}, "allowed: connect, local, master"),
+        ({"where": "mesos"}, "allowed: connect, emr_serverless, emr_serverless_job, glue, local, master"),
         ({"where": "master", "master": "sc://h:1"}, r"\^\(spark://"),
         ({"where": "local", "remote": "sc://h:1"}, "remote"),
     ],
