@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from manifest_platform.cli.app import Command, as_json, examples, group
+from manifest_platform.cli.app import Command, WrongUse, as_json, examples, group
 from manifest_platform.cli.exits import Exit
 from manifest_platform.cli.output import print_json, say
 
@@ -29,7 +29,10 @@ def package(
     from manifest_platform.quantities import size_of
     from manifest_platform.spark.package import build
 
-    done = build(file)
+    try:
+        done = build(file)
+    except OSError as error:
+        raise WrongUse(f"{file} cannot be written ({error.strerror}): name a file in a folder that you may write to") from error
     if as_json(context):
         packed = {"file": str(done.path.absolute()), "bytes": done.bytes, "python": done.python, "packages": done.packages}
         print_json(packed)
