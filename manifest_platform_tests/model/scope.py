@@ -14,7 +14,7 @@ from typing import Any, Generic, NamedTuple, TypeVar
 
 from manifest_platform.manifest import Application, Item, ItemKey, Lease, Manifest, Payload, Record, State, Step, StepState
 from manifest_platform.manifest.dataset import FeedState
-from manifest_platform.manifest.keys import pending_key, records_prefix, state_key
+from manifest_platform.manifest.keys import DELETIONS, pending_key, records_prefix, state_key
 from manifest_platform.manifest.records import ACCEPTED, LANDED, REASON, Stamp
 from manifest_platform.manifest.store import ABSENT, PAGE, Check, Delete, Put, Write
 from manifest_platform_tests.model.configurations import LOAD, Configuration
@@ -308,7 +308,9 @@ class Scope:
         for write in writes:
             if write.sort.startswith("ATTENTION#"):  # no choice or write depends on it, and the log implies it
                 assert isinstance(write, Delete | Put) and write.expected == int(isinstance(write, Delete)), write
-        found = [self._compact(write, sequences) for write in writes if not write.sort.startswith("ATTENTION#")]
+            if write.sort.startswith(DELETIONS):  # retention is not modeled: no deletion is ever under way here
+                assert isinstance(write, Check) and write.expected == ABSENT, write
+        found = [self._compact(write, sequences) for write in writes if not write.sort.startswith(("ATTENTION#", DELETIONS))]
         return tuple(sorted(found, key=lambda one: one.sequence if isinstance(one, RecordPut) else 0))
 
     def _archiving(self, writes: Sequence[Write]) -> Archiving:
@@ -510,6 +512,9 @@ class View(Manifest):
 
     def read(self, feed: str, keys: Iterable[ItemKey]) -> Iterator[Item]:
         return (self.item(key) for key in keys)
+
+    def is_being_deleted(self, key: ItemKey) -> bool:
+        return False  # retention is not modeled
 
     def pending(self, feed: str, application: str, page: int = PAGE) -> Iterator[ItemKey]:
         waiting = sorted(i for name, i in self._scope.rows.values[self._rows].pending if name == application)
