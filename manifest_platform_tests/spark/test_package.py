@@ -113,14 +113,15 @@ def drained(folder: Path, spark: dict[str, object], python: Path) -> tuple[dict[
     return json.loads(io.StringIO(done.stdout).readlines()[-1]), " ".join((done.stdout + done.stderr).split())
 
 
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory, bare: Path) -> Iterator[Cluster]:
+    with spark_cluster(tmp_path_factory.mktemp("cluster"), python=bare) as cluster:
+        yield cluster
+
+
 @pytest.mark.timeout(1200)
 class TestBareWorkers:
     """A cluster whose workers have Python, and no package of ours or of anybody."""
-
-    @pytest.fixture(scope="class")
-    def cluster(self, tmp_path_factory: pytest.TempPathFactory, bare: Path) -> Iterator[Cluster]:
-        with spark_cluster(tmp_path_factory.mktemp("cluster"), python=bare) as cluster:
-            yield cluster
 
     def conf(self, folder: Path, *lines: str) -> str:
         (folder / "own.conf").write_text("\n".join(lines))
@@ -132,7 +133,7 @@ class TestBareWorkers:
         spark: dict[str, object] = {"where": "master", "master": cluster.master, "conf": conf}
         told, said = drained(tmp_path / "without", spark, bare)
         assert told["loaded"] == 0
-        assert "have no pyarrow: write the archive with `spark package`" in said
+        assert "have no manifest_platform: write the archive with `spark package`" in said
         assert drained(tmp_path / "with", {**spark, "package": str(archive)}, bare)[0] == {"codes": [0, 0], "loaded": 2}
 
     def test_a_client_of_connect_sends_them_the_archive(
@@ -143,5 +144,5 @@ class TestBareWorkers:
             spark: dict[str, object] = {"where": "connect", "remote": remote, "conf": conf}
             told, said = drained(tmp_path / "without", spark, bare)
             assert told["loaded"] == 0
-            assert "have no pyarrow: write the archive with `spark package`" in said
+            assert "have no manifest_platform: write the archive with `spark package`" in said
             assert drained(tmp_path / "with", {**spark, "package": str(archive)}, bare)[0] == {"codes": [0, 0], "loaded": 2}
