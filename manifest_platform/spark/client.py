@@ -6,6 +6,7 @@ session that its server has lost; releasing it.
 
 from __future__ import annotations
 
+import atexit
 import contextlib
 import logging
 import os
@@ -28,8 +29,6 @@ log = logging.getLogger(__name__)
 CONNECT_S = 30.0
 """Seconds until a Spark Connect server must answer. Spark's own client would try for ten minutes."""
 _RELEASE_S = 5.0
-_RETRIES = 6
-"""Retries of a request to a server that has gone, in 20 seconds. By default, Spark's client goes on for ten minutes."""
 _PYTHON_OF_WORKERS = "spark.sql.execution.pyspark.python"
 _CONNECT_MODE = "SPARK_CONNECT_MODE_ENABLED"
 """The variable by which PySpark's functions know that a session is one of Spark Connect."""
@@ -94,14 +93,17 @@ def end() -> None:
 
 def _made(channels: DefaultChannelBuilder, server: str, settings: Mapping[str, object], archive: str) -> SparkSession:
     from pyspark.errors import PySparkException
-    from pyspark.sql.connect.client.retries import DefaultPolicy
     from pyspark.sql.connect.session import SparkSession as RemoteSession
+
+    from manifest_platform.spark.patience import Patience
 
     os.environ[_CONNECT_MODE] = "1"
     try:
         session: Any = RemoteSession.builder.channelBuilder(channels).create()
-        session.client.set_retry_policies([DefaultPolicy(max_retries=_RETRIES)])
         _opened[:] = [_Opened(server, session, channels)]
+        atexit.unregister(end)
+        atexit.register(end)  # before the client's own hook, which does nothing for a session that is closed
+        session.client.set_retry_policies([Patience()])
         if archive:
             with progress.work("sending spark.package"):
                 session.addArtifacts(archive, archive=True)
@@ -116,13 +118,16 @@ def _set(session: Any, settings: Mapping[str, object]) -> SparkSession:
     """Sets the properties of a session, which its server must still have."""
     from pyspark.errors import PySparkException
 
+    from manifest_platform.spark.patience import Patience
+
+    session.client.set_retry_policies([Patience()])
+    session.conf.get("spark.sql.session.timeZone")  # raises if the server no longer has the session
     for name, value in settings.items():
         try:
             session.conf.set(name, value)
         except PySparkException as error:
             told = str(error).partition("\n")[0]
             log.warning("%s is no property of a session, so set it where the server is started: %s", name, told)
-    session.conf.get("spark.sql.session.timeZone")  # raises if the server no longer has the session
     return session
 
 
