@@ -27,6 +27,7 @@ from manifest_platform.pipeline.discovery import discover
 from manifest_platform.pipeline.drain import Spark, drain
 from manifest_platform.pipeline.events import Budget, DiscoveryReport, DrainReport, Event, FeedEnd, Loaded, Stop
 from manifest_platform.pipeline.health import Doing, Health
+from manifest_platform.pipeline.idle import Idleness
 from manifest_platform.pipeline.pipeline import Pipeline
 from manifest_platform.pipeline.work import FOLLOW, PLACE, Reading, work_waiting
 from manifest_platform.sources.directories import Marker, Settle
@@ -353,14 +354,20 @@ def follow(followers: Sequence[Follower], bell: Bell, warn: Callable[[str], obje
 
     `warn` is called with a message for notices that fail.
     """
-    if of_store := notices(followers[0].pipeline.config.manifest.store):
+    settings = followers[0].pipeline.config
+    if of_store := notices(settings.manifest.store):
         bell.listen(of_store, STORE, warn)
+    idleness = Idleness(settings.spark.ends_idle_after)
+    idleness.worked()  # a session may be warm already
     while True:
-        rung = bell.wait(min(one.due for one in followers) - time.monotonic())
+        rung = bell.wait(min(idleness.due, *(one.due for one in followers)) - time.monotonic())
+        idleness.look()
         for one in followers:
             landing_rang = f"{LANDING} {one.health.dataset}" in rung
             if landing_rang or STORE in rung or time.monotonic() >= one.due:
                 for told in one.turn(landing_rang):
+                    if not isinstance(told, DiscoveryReport | Stuck | StandsBy):
+                        idleness.worked()
                     if isinstance(told, TookOver) and (of_landing := landing_notices(one.pipeline)):
                         one.notices = of_landing  # not before: a queue's messages are for whoever lists
                         bell.listen(of_landing, f"{LANDING} {one.health.dataset}", warn)

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import math
 import signal
 import time
 from collections.abc import Callable
+from contextlib import closing
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -17,12 +20,14 @@ from manifest_platform.config.config import FollowConfig
 from manifest_platform.manifest import Refused
 from manifest_platform.notices import Bell, Notices
 from manifest_platform.notices import bell as bell_module
-from manifest_platform.pipeline import Stop
-from manifest_platform.pipeline.follow import Drained, Follower, Told
+from manifest_platform.pipeline import Loaded, Stop
+from manifest_platform.pipeline import follow as follow_module
+from manifest_platform.pipeline.follow import Drained, Follower, Told, follow
 from manifest_platform.pipeline.health import Doing, Health, answering
-from manifest_platform.spark import SparkUnavailable
+from manifest_platform.pipeline.idle import Idleness
+from manifest_platform.spark import Place, SparkUnavailable
 from manifest_platform_tests.pipeline.following import Following, SessionHere
-from manifest_platform_tests.pipeline.shop import Shop, history, run_name
+from manifest_platform_tests.pipeline.shop import Shop, history, run_name, run_names
 
 NEVER = 3600
 """Seconds between listings, so that only notices wake the follower."""
@@ -169,6 +174,42 @@ def test_a_follower_whose_lease_is_lost_stands_by(tmp_path: Path) -> None:
         lease.release()
         assert kinds(second.turn())[0] == "TookOver"
         assert kinds(first.turn()) == ["StandsBy"]
+
+
+def test_an_idle_session_that_costs_money_is_ended_and_the_next_work_opens_another(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made, happened = shop(tmp_path), list[str]()
+    monkeypatch.setattr(Place, "ends_idle_after", property(lambda _: 0.5))
+
+    def opened() -> SessionHere:
+        happened.append("opened")
+        return SessionHere()
+
+    def ended() -> None:
+        happened.append("ended")
+        made.write(len([one for one in happened if one == "ended"]))
+        bell.ring("landing shop")
+
+    monkeypatch.setattr(follow_module, "Idleness", partial(Idleness, end=ended))
+    made.write(0)
+    with Clockless(made, opened, listing_seconds=30) as following, closing(Bell()) as bell:
+        events = follow([following.follower], bell, print)
+        loaded = (told.key.name for _, told in events if isinstance(told, Loaded))
+        assert [next(loaded), next(loaded)] == run_names(0, 1)
+        assert happened == ["opened", "ended", "opened"]
+
+
+def test_a_session_is_kept_where_it_costs_nothing_and_while_there_is_work() -> None:
+    ended: list[str] = []
+    kept = Idleness(None, lambda: ended.append("kept"))
+    kept.worked()
+    kept.look()
+    busy = Idleness(60, lambda: ended.append("busy"))
+    busy.worked()
+    busy.look()
+    assert ended == []
+    assert (kept.due, busy.due > time.monotonic()) == (math.inf, True)
 
 
 def test_many_notices_are_one_call() -> None:
