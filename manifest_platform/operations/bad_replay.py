@@ -8,8 +8,9 @@ it, so that no target loads them with both items.
 The item follows the newest item of its feed. Under the present time it would be newer than directories that land next in a feed
 of the past: they came late, and were not even looked for once they were older than the period that discovery lists again.
 
-The files are written before the manifest names them. A crash in between leaves a folder that nothing names; the next replay of
-the same lines finds it, and uses its name again.
+The files are written before the manifest names them. A crash in between leaves files that nothing names, and a manifest that
+was set back forgets what it named. So a replay first registers such files under their own name. Otherwise another choice of the
+same lines would be another item, and the warehouse would have them twice.
 """
 
 from __future__ import annotations
@@ -18,13 +19,14 @@ import hashlib
 import json
 from collections import Counter
 from collections.abc import Collection, Iterator, Sequence
+from contextlib import closing
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Any
 
 from manifest_platform import failpoints, storage
 from manifest_platform.listing import BAD_TABLE
-from manifest_platform.manifest import Application, Holding, Item, ItemKey, Refused
+from manifest_platform.manifest import Application, Holding, Item, ItemKey, Refused, UnknownItem
 from manifest_platform.pipeline import SHRED, Pipeline
 from manifest_platform.pipeline.shredding import bad_listing_of, replayed_lines
 from manifest_platform.remedies import Action, Remedy
@@ -66,7 +68,7 @@ def replay(pipeline: Pipeline, keys: Sequence[ItemKey], reason: str, about: str 
     Raises Refused for a source whose lines cannot be read alone, and for an item that is not loaded; errors of shredding.
     """
     replays = replays_of(pipeline)
-    done = Replayed()
+    done = Replayed() if dry_run else Replayed(items=list(_register_written(pipeline, replays, reason)))
     chosen: dict[ItemKey, tuple[int, list[BadLine]]] = {}
     size = 0
     for key in keys:
@@ -182,18 +184,18 @@ def _register(
         return []
     from manifest_platform.shred.rows import digest_of
 
-    lines = [one for _, some in chosen.values() for one in some]
-    named = {key.id: [(*one.place, digest_of(one.data or b"")) for one in some] for key, (_, some) in chosen.items()}
+    ordered = sorted(chosen.items(), key=lambda one: one[0].id)  # as the file has them: the same lines are the same bytes again
+    lines = [one for _, (_, some) in ordered for one in some]
+    named = {key.id: [(*one.place, digest_of(one.data or b"")) for one in some] for key, (_, some) in ordered}
     text = json.dumps({"lines": named}, sort_keys=True)
     digest = hashlib.sha256(b"\n".join([text.encode(), *(one.data or b"" for one in lines)])).hexdigest()[:_DIGITS]
     root = replays_root(pipeline)
-    name = _begun(root, digest) or _next_name(pipeline, replays, next(iter(chosen)).feed, digest)
-    file = f"{root}/{name}.json"
-    storage.write_bytes(file, text.encode())
+    name = _next_name(pipeline, replays, next(iter(chosen)).feed, digest)
+    storage.write_bytes(_file(root, name), text.encode())
     landed = replays.write(f"{root}/{name}", [one.data or b"" for one in lines])
     failpoints.reach("replay.written")
     origins = {key: (len(some), before) for key, (before, some) in chosen.items()}
-    pipeline.manifest.replay(landed, origins, file, reason)
+    pipeline.manifest.replay(landed, origins, _file(root, name), reason)
     return [landed.key.name]
 
 
@@ -216,11 +218,82 @@ def _sort(pipeline: Pipeline, name: str) -> str | None:
     return placed.sort if placed else None
 
 
-def _begun(root: str, digest: str) -> str | None:
-    """Returns the name under which a replay that crashed has written the same lines; None if there is none."""
+def is_replay(pipeline: Pipeline, key: ItemKey) -> bool:
+    """True if an item consists of replayed lines."""
+    return key.id.startswith(f"{replays_root(pipeline)}/")
+
+
+# Replays that were written, and that the manifest does not name
+
+
+def unregistered(pipeline: Pipeline) -> list[str]:
+    """Returns the names of the replays whose lines were written and that the manifest does not know, the earliest first."""
     from pyarrow.fs import FileSelector
 
-    system, path = storage.filesystem(root)
-    names: Collection[Any] = system.get_file_info(FileSelector(path, allow_not_found=True))
-    found = sorted(one.base_name for one in names if one.base_name.endswith(f"-{digest}.json"))
-    return found[0].removesuffix(".json") if found else None
+    system, path = storage.filesystem(replays_root(pipeline))
+    files: Collection[Any] = system.get_file_info(FileSelector(path, allow_not_found=True))
+    names = sorted(one.base_name.removesuffix(".json") for one in files if one.base_name.endswith(".json"))
+    return [name for name in names if not _is_registered(pipeline, name)]
+
+
+def register_loaded(pipeline: Pipeline, name: str, reason: str) -> None:
+    """Registers a replay that the warehouse has in a manifest that was set back. Raises UnknownItem for an unknown origin."""
+    root = replays_root(pipeline)
+    file = _file(root, name)
+    origins: dict[ItemKey, tuple[int, int]] = {}
+    for id_, lines in json.loads(storage.read_bytes(file))["lines"].items():
+        item = pipeline.manifest.item(pipeline.key(id_))
+        origins[item.key] = len(lines), len(item.records)
+    pipeline.manifest.replay(replays_of(pipeline).read(f"{root}/{name}"), origins, file, reason)
+
+
+def _register_written(pipeline: Pipeline, replays: Replays, reason: str) -> Iterator[str]:
+    """Registers the replays that the manifest does not know, if all their lines are open bad rows. Yields their names.
+
+    If they are not, their origins were shredded again since, and have them as good lines. Raises Refused if the warehouse has
+    such a replay: then the manifest was set back.
+    """
+    root = replays_root(pipeline)
+    for name in unregistered(pipeline):
+        named = json.loads(storage.read_bytes(_file(root, name)))["lines"]
+        origins: dict[ItemKey, tuple[int, int]] = {}
+        lines: list[bytes | None] = []
+        for id_, places in sorted(named.items()):
+            item = pipeline.manifest.item(pipeline.key(id_))
+            there = {one.place: one.data for one in open_rows(pipeline, item)}
+            found = [there.get((file, line)) for file, line, _ in places]
+            origins[item.key] = len(found), len(item.records)
+            lines += found
+        if None not in lines:
+            landed = replays.write(f"{root}/{name}", [line or b"" for line in lines])
+            pipeline.manifest.replay(landed, origins, _file(root, name), reason)
+            yield name
+        elif _is_in_a_ledger(pipeline, name):
+            raise Refused(
+                f"{name} is loaded, and the manifest does not know this replay: it was restored from a backup",
+                Remedy(Action.REPAIR),
+            )
+
+
+def _is_registered(pipeline: Pipeline, name: str) -> bool:
+    try:
+        return bool(pipeline.manifest.item(pipeline.key(name)).records)
+    except UnknownItem:
+        return False
+
+
+def _is_in_a_ledger(pipeline: Pipeline, name: str) -> bool:
+    uri = f"{replays_root(pipeline)}/{name}"
+    placed = pipeline.source.placed(name)
+    if placed is None:
+        return False
+    for target in pipeline.each_target():
+        with closing(target.warehouse) as warehouse:
+            if any(entry.item == uri for entry in warehouse.ledger(placed.feed, 1)):
+                return True
+    return False
+
+
+def _file(root: str, name: str) -> str:
+    """Returns the URI of the file that names the lines of a replay."""
+    return f"{root}/{name}.json"

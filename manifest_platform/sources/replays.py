@@ -26,3 +26,7 @@ class Replays(ABC):
     @abstractmethod
     def write(self, uri: str, lines: Sequence[bytes]) -> Landed:
         """Writes a complete directory with these lines, and returns it as it will be registered. Repeatable."""
+
+    @abstractmethod
+    def read(self, uri: str) -> Landed:
+        """Returns a directory that `write` wrote, as it will be registered. Raises OSError if it is gone."""

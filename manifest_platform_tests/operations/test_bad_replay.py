@@ -20,7 +20,9 @@ from manifest_platform.operations.reload import reload
 from manifest_platform.operations.reshred import reshred
 from manifest_platform.pipeline import Pipeline, Stop
 from manifest_platform.pipeline.shredding import listing_of
+from manifest_platform.remedies import Action, Remedy
 from manifest_platform.sources.snowplow.settings import FEED
+from manifest_platform_tests.operations.doctor.test_doctor import back_up, put_back
 from manifest_platform_tests.pipeline.shop import Shop, drained, keys, run_name
 
 CART = "com.acme/add_to_cart"
@@ -108,6 +110,73 @@ def test_a_replay_that_is_killed_before_it_is_registered_loads_nothing_twice(
         assert [path.name for path in folders] == [name]
         drained(pipeline, spark)
         assert not replayed(pipeline).items
+    assert shop.doubled_events == []
+
+
+@pytest.mark.parametrize("repair", [False, True], ids=["another choice of lines", "doctor"])
+def test_a_manifest_that_was_set_back_before_a_replay_learns_of_it_again(shop: Shop, spark: Any, repair: bool) -> None:
+    """Chosen otherwise, the same lines were another item, so the warehouse had them twice."""
+    publish(shop)
+    backup = back_up(shop)
+    with shop.open() as pipeline:
+        [name] = replayed(pipeline).items
+        assert drained(pipeline, spark)[1].loaded == 1
+    rows = shop.seen.rows
+    put_back(shop, backup)
+    with shop.open() as pipeline:
+        if repair:
+            doctor = Doctor(pipeline)
+            doctor.repair()
+            assert f"registered {name}, a replay that the manifest did not know" in doctor.done
+        else:
+            [key, *_] = [item.key for item in with_bad_rows(pipeline, FEED)]
+            assert replay(pipeline, [key], "only this one").items == [name]
+        assert drained(pipeline, spark)[1].stop is Stop.IDLE
+        assert Doctor(pipeline).examine().findings == []
+        assert not replayed(pipeline).items
+        assert len(pipeline.manifest.item(pipeline.key(name)).replays) > 1
+    assert (shop.seen.rows, shop.doubled_events) == (rows, [])
+
+
+def test_a_replay_asks_for_a_repair_if_its_items_were_shredded_again_by_a_manifest_that_was_set_back(
+    shop: Shop, spark: Any
+) -> None:
+    publish(shop)
+    backup = back_up(shop)
+    with shop.open() as pipeline:
+        [name] = replayed(pipeline).items
+        drained(pipeline, spark)
+    put_back(shop, backup)
+    with shop.open() as pipeline:
+        origins = keys(pipeline, *range(RUNS + 1))
+        for key in origins:
+            reshred(pipeline, key, "by the schemas of today")
+        drained(pipeline, spark)
+        with pytest.raises(Refused, match=f"{name} is loaded, and the manifest does not know this replay") as refused:
+            replay(pipeline, origins, "again")
+        assert refused.value.remedy == Remedy(Action.REPAIR)
+        Doctor(pipeline).repair()
+        assert pipeline.manifest.item(pipeline.key(name)).records
+        assert not replayed(pipeline).items
+
+
+def test_an_abandoned_replay_takes_no_lines_that_its_origin_has_as_good_ones(
+    shop: Shop, spark: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    publish(shop)
+    with shop.open() as pipeline, monkeypatch.context() as patch:
+        patch.setenv(failpoints.VARIABLE, "replay.written:raise")
+        with pytest.raises(failpoints.FailpointReached):
+            replayed(pipeline)
+    with shop.open() as pipeline:
+        origins = keys(pipeline, *range(RUNS + 1))
+        for key in origins:
+            reshred(pipeline, key, "by the schemas of today")
+        drained(pipeline, spark)
+        assert not replayed(pipeline).items
+        for key in origins:
+            reload(pipeline, key, "its output is new")
+        assert drained(pipeline, spark)[1].stop is Stop.IDLE
     assert shop.doubled_events == []
 
 

@@ -14,6 +14,7 @@ from itertools import chain
 from typing import TYPE_CHECKING
 
 from manifest_platform.manifest import Abandoned, Lease, State
+from manifest_platform.operations import bad_replay
 from manifest_platform.operations.bad_rows import NEWEST
 from manifest_platform.operations.doctor import log, memory, merged, outside, repair, sink, spooled
 from manifest_platform.operations.doctor.captures import CapturesWatcher
@@ -178,9 +179,20 @@ class Doctor:
         if Kind.UNKNOWN in kinds:
             found = discover(self.pipeline, everything=True)
             yield f"discovered {len(found.registered)} directories that the manifest did not know"
+            yield from self._register_replays(diagnosis)
         if kinds & {Kind.UNKNOWN, Kind.UNRECORDED}:
             for one in self.targets:
                 yield from self._adopt_of(one, diagnosis)
+
+    def _register_replays(self, diagnosis: Diagnosis) -> Iterator[str]:
+        """Registers the replays that the ledger has. Their lines are in no directory of the landing."""
+        loaded = {one.key.name for one in diagnosis.findings if one.kind is Kind.UNKNOWN and one.key}
+        for name in bad_replay.unregistered(self.pipeline) if loaded else ():
+            if name in loaded:
+                bad_replay.register_loaded(
+                    self.pipeline, name, "the warehouse has this replay, and the manifest did not know it"
+                )
+                yield f"registered {name}, a replay that the manifest did not know"
 
     def _adopt_of(self, target: Pipeline, diagnosis: Diagnosis) -> Iterator[str]:
         # An unrecorded snapshot cannot be recorded in order: its full load must begin again.

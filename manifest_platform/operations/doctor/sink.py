@@ -10,6 +10,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING
 
 from manifest_platform.manifest import Application, Item, ItemKey, Record
+from manifest_platform.operations.bad_replay import is_replay
 from manifest_platform.operations.doctor.findings import CLEAN, REPAIR, Finding, Kind
 from manifest_platform.operations.doctor.log import Watcher, look_again
 from manifest_platform.operations.tables import was_accepted, was_taken_over
@@ -106,7 +107,7 @@ class LedgerWatcher(Watcher):
             f"the warehouse has had it since {entry.applied_at:%Y-%m-%d %H:%M:%S %Z}, and the manifest does not know it: the"
             f" manifest was restored from a backup, or the warehouse belongs to another manifest"
         )
-        repairable = self.pipeline.source.holds(key.id)
+        repairable = self.pipeline.source.holds(key.id) or is_replay(self.pipeline, key)
         if self._broken and not repairable:
             return Finding(Kind.UNKNOWN, cause, self._broken.remedy, key, self._step)
         cause = f"{cause}. The repair discovers {key.id}"
