@@ -15,7 +15,7 @@ from typing import Any, NoReturn
 import httpx
 import pytest
 
-from manifest_platform import failpoints, masking
+from manifest_platform import masking
 from manifest_platform.config.config import FollowConfig
 from manifest_platform.manifest import Refused
 from manifest_platform.notices import Bell, Notices
@@ -55,23 +55,6 @@ def test_directories_are_loaded_as_they_land_and_a_second_follower_takes_over_at
             second.told("loaded", item=run_name(2))
             assert second.end(signal.SIGINT) == 130
     assert made.seen.runs == [run_name(number) for number in range(3)]
-
-
-@pytest.mark.long
-def test_a_follower_that_is_killed_in_a_load_is_replaced_within_the_time_of_its_lease(tmp_path: Path) -> None:
-    made = shop(tmp_path, lease={"seconds": 5})
-    with Following(made.config_file, environment={failpoints.VARIABLE: "load.committed:kill"}) as first:
-        first.told("following")
-        with Following(made.config_file) as second:
-            second.told("standing_by")
-            made.write(0, 1)
-            assert first.process.wait(60) == -signal.SIGKILL
-            killed = time.monotonic()
-            done = second.told("loaded", item=run_name(1))
-            assert second.told("loaded", item=run_name(0))["already"]
-            assert done["at"] - killed < 5 + 10
-    assert made.seen.runs == [run_name(0), run_name(1)]
-    assert made.doubled_events == []
 
 
 # In this process

@@ -56,6 +56,23 @@ def test_a_follower_that_is_stopped_in_a_load_ends_well_and_the_next_goes_on(tmp
     assert made.doubled_events == []
 
 
+@pytest.mark.every_store
+def test_a_follower_that_is_killed_in_a_load_is_replaced_within_the_time_of_its_lease(tmp_path: Path, store_url: str) -> None:
+    made = shop(tmp_path, manifest={"store": store_url}, lease={"seconds": 5})
+    with Following(made.config_file, environment={failpoints.VARIABLE: "load.committed:kill"}) as first:
+        first.told("following")
+        with Following(made.config_file) as second:
+            second.told("standing_by")
+            made.write(0, 1)
+            assert first.process.wait(60) == -signal.SIGKILL
+            killed = time.monotonic()
+            done = second.told("loaded", item=run_name(1))
+            assert second.told("loaded", item=run_name(0))["already"]
+            assert done["at"] - killed < 5 + 10
+    assert made.seen.runs == [run_name(0), run_name(1)]
+    assert made.doubled_events == []
+
+
 def until(found: Callable[[], bool]) -> None:
     deadline = time.monotonic() + PATIENCE
     while not found():
