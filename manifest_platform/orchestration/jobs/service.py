@@ -12,11 +12,12 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from threading import Event
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import dagster as dg
 from dagster._core.errors import DagsterExecutionInterruptedError
 
+from manifest_platform import aws
 from manifest_platform.faults import Permanent, Transient
 
 if TYPE_CHECKING:
@@ -128,19 +129,23 @@ def passes(error: Exception) -> bool:
 class JobService(ABC):
     """A service that runs jobs, for a place of Spark.
 
-    `title`: its name for people. `settings`: the place's.
+    `title`: its name for people; `api`: for boto3. `over`: the states in which a job run has ended. `client`: the kind of its
+    client. `settings`: the place's.
     """
 
-    title: str
+    title: ClassVar[str]
+    api: ClassVar[str]
+    over: ClassVar[frozenset[str]]
+    client: ClassVar[type[Calls]] = Calls
 
     def __init__(self, settings: Any) -> None:
         self.settings = settings
 
-    @abstractmethod
     def calls(self, begun: Callable[[Mapping[str, Any]], None]) -> Calls:
         """Returns the service's client. `begun` is called with the answer to the start of a job run."""
+        client = aws.client(self.api, region=self.settings.region)
+        return self.client(client, self.is_over, begun)
 
-    @abstractmethod
     def run(
         self,
         context: dg.OpExecutionContext | dg.AssetExecutionContext,
@@ -149,11 +154,25 @@ class JobService(ABC):
         extras: dict[str, Any],
     ) -> None:
         """Starts a job run with the extras, and returns once it has succeeded. Raises what the Pipes client raises."""
+        parameters = self.settings.parameters()
+        self.pipes(calls, reader).run(context=context, start_job_run_params=parameters, extras=extras)
+
+    def is_over(self, answer: Mapping[str, Any]) -> bool:
+        """True if a job run has ended, by an answer to `get_job_run`."""
+        return self.state(answer)[0] in self.over
+
+    def said(self, last: Mapping[str, Any]) -> str:
+        """Returns the state of a job run, with the service's own words on it."""
+        return ": ".join(filter(None, self.state(last)))
+
+    @abstractmethod
+    def pipes(self, calls: Calls, reader: PipesMessageReader) -> Any:
+        """Returns the Pipes client of dagster-aws for the service."""
+
+    @abstractmethod
+    def state(self, answer: Mapping[str, Any]) -> tuple[str, str | None]:
+        """Returns the state of a job run, and the service's own words on it, of an answer to `get_job_run`."""
 
     @abstractmethod
     def links(self, started: Mapping[str, Any], region: str) -> dict[str, Any]:
         """Returns the metadata of a started job run: its id, and links to its page and logs, without secrets."""
-
-    @abstractmethod
-    def said(self, last: Mapping[str, Any]) -> str:
-        """Returns the state of a job run, with the service's own words on it."""

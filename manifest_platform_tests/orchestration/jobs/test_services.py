@@ -13,7 +13,7 @@ from pydantic import ValidationError
 
 from manifest_platform.orchestration.jobs.service import Calls, passes
 from manifest_platform.orchestration.jobs.services.emr_serverless_job import EmrServerlessJobs
-from manifest_platform.orchestration.jobs.services.glue import GlueJobs, _Calls, _is_over
+from manifest_platform.orchestration.jobs.services.glue import GlueJobs
 from manifest_platform.spark.places.emr_serverless_job import EmrServerlessJob
 from manifest_platform.spark.places.glue import Glue
 
@@ -107,7 +107,8 @@ class Told:
 
 
 def calls(*answers: Any, patience_s: float = 60) -> Calls:
-    return _Calls(Told(*answers), _is_over, lambda _: None, poll_s=0.001, patience_s=patience_s)
+    service = GlueJobs(glue())
+    return service.client(Told(*answers), service.is_over, lambda _: None, poll_s=0.001, patience_s=patience_s)
 
 
 def test_the_second_look_waits_for_the_end_of_the_run() -> None:
