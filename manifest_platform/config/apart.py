@@ -1,4 +1,4 @@
-"""Checks that the parts of a configuration do not overlap: places inside each other, and merged tables with the same name.
+"""Checks that the parts of a configuration fit together: no place inside another, no two merged tables with the same name.
 
 A program that lands or removes files of a dataset must not reach the files of another. Datasets may share a store, a warehouse
 or a bucket, because the platform separates them there by name.
@@ -7,7 +7,7 @@ or a bucket, because the platform separates them there by name.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from itertools import combinations
 from pathlib import Path
@@ -15,6 +15,9 @@ from urllib.parse import urlsplit
 
 from manifest_platform import spool, storage
 from manifest_platform.sources.settings import DatasetSettings
+from manifest_platform.spark import Place as SparkPlace
+
+_DISK = "file:"
 
 
 @dataclass(frozen=True)
@@ -27,12 +30,17 @@ class Place:
     may_hold: bool = False
     """True if other places may lie inside this place: nothing lists its content, so they do not disturb it."""
 
+    @property
+    def is_local(self) -> bool:
+        """True if this place is on a disk of this machine."""
+        return self.parts[0] == _DISK
+
     @classmethod
     def of(cls, key: str, value: str) -> Place:
         """Returns the place of a location, which is a path or a URI."""
         uri = storage.as_uri(value)
         if storage.is_local(uri):
-            return cls(key, value, ("file:", *Path(os.path.realpath(storage.local_path(uri))).parts))
+            return cls(key, value, (_DISK, *Path(os.path.realpath(storage.local_path(uri))).parts))
         parts = urlsplit(uri)
         return cls(key, value, (parts.scheme, parts.netloc, *filter(None, uri.split("/")[3:])))
 
@@ -60,7 +68,7 @@ def places(datasets: Mapping[str, DatasetSettings], others: Mapping[str, str | N
         yield replace(Place.of(f"${spool.VARIABLE}", spooled), may_hold=True)
 
 
-def overlaps(found: Iterator[Place]) -> Iterator[str]:
+def overlaps(found: Iterable[Place]) -> Iterator[str]:
     """Yields a sentence for each pair of places that overlap, with what to change."""
     for one, other in combinations(found, 2):
         if one.parts == other.parts:
@@ -69,6 +77,15 @@ def overlaps(found: Iterator[Place]) -> Iterator[str]:
             yield f"{other} is inside {one}: move one of the two"
         elif other.holds(one) and not other.may_hold:
             yield f"{one} is inside {other}: move one of the two"
+
+
+def out_of_reach(found: Iterable[Place], spark: SparkPlace) -> Iterator[str]:
+    """Yields a sentence for each place on a disk of this machine, if Spark computes in job runs of a service, which lack it."""
+    for one in found:
+        if spark.in_a_job and one.is_local and not one.may_hold:
+            is_folder = one.key.startswith(("datasets.", "manifest.overflow", "manifest.archive"))
+            allowed = "a place in S3, s3://BUCKET/PREFIX" if is_folder else "a database that is reached by the network"
+            yield f"{one} is on a disk of this machine, which job runs of spark.where {spark.where!r} lack; allowed: {allowed}"
 
 
 def taken_tables(datasets: Mapping[str, DatasetSettings]) -> Iterator[str]:

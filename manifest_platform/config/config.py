@@ -15,7 +15,7 @@ from pydantic import Field, ValidationError, ValidationInfo, field_validator, mo
 from pydantic_core import InitErrorDetails, PydanticCustomError
 
 from manifest_platform import storage
-from manifest_platform.config.apart import overlaps, places, taken_tables
+from manifest_platform.config.apart import out_of_reach, overlaps, places, taken_tables
 from manifest_platform.config.aws import AwsConfig
 from manifest_platform.config.targets import AnyTarget, key_of, same_places
 from manifest_platform.deployments import PATTERN, PRODUCTION, folder_beside
@@ -352,8 +352,8 @@ class Config(Settings):
             "manifest.archive": self.manifest.archive,
             **{f"{key_of(name)}.path": engine.file for name, engine in self.engines.items()},
         }
-        problems = [*overlaps(places(self.datasets, others)), *same_places(self.engines), *taken_tables(self.datasets)]
-        if problems:
+        found, taken = list(places(self.datasets, others)), [*same_places(self.engines), *taken_tables(self.datasets)]
+        if problems := [*overlaps(found), *out_of_reach(found, self.spark), *taken]:
             raise ValueError("; ".join(problems))
         return self
 

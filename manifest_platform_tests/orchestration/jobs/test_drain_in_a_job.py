@@ -5,12 +5,11 @@ from __future__ import annotations
 import contextlib
 import os
 import re
-import shutil
 import signal
 import subprocess
 import threading
 import time
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NoReturn
@@ -19,13 +18,18 @@ import dagster as dg
 import pytest
 from dagster._core.errors import DagsterExecutionInterruptedError
 
-from manifest_platform import failpoints
+from manifest_platform import failpoints, storage
+from manifest_platform.config import ConfigError, load
+from manifest_platform.pipeline.discovery import discover
 from manifest_platform.spark import SparkUnavailable
 from manifest_platform_tests.orchestration.code_location import failure, failure_metadata, output
 from manifest_platform_tests.orchestration.conftest import STRICT
 from manifest_platform_tests.orchestration.dagster_shop import DagsterShop, break_listing, materializations
-from manifest_platform_tests.pipeline.shop import REPOSITORY, Shop, run_name, run_names
+from manifest_platform_tests.pipeline.following import SessionHere
+from manifest_platform_tests.pipeline.shop import NAME, REPOSITORY, Shop, run_name, run_names
 from manifest_platform_tests.servers.jobs import JOB, ROLE, JobRuns
+from manifest_platform_tests.servers.postgres import Postgres
+from manifest_platform_tests.servers.warehouses import DatabasePlace, Place
 
 Settings = Callable[[JobRuns], dict[str, Any]]
 LOCAL = str(REPOSITORY / "spark_conf" / "local.conf")
@@ -45,16 +49,18 @@ def settings(request: pytest.FixtureRequest) -> Settings:
     return request.param
 
 
-def in_a_job(home: Path, runs: JobRuns, bucket: str, settings: Settings, **more: Any) -> Shop:
+def in_a_job(home: Path, runs: JobRuns, bucket: str, settings: Settings, place: Place | None = None, **more: Any) -> Shop:
     """A shop whose Spark is in jobs, with local properties for their drivers."""
-    place = {"messages": f"{bucket}/messages", "conf": LOCAL, "config": str(home / "manifest_platform.yaml")}
-    return Shop(home, spark={**place, **settings(runs)}, **more)
+    own = {"messages": f"{bucket}/messages", "conf": LOCAL, "config": str(home / "manifest_platform.yaml")}
+    return Shop(home, place, spark={**own, **settings(runs)}, **more)
 
 
-def objects(bucket: str) -> int:
+def messages(bucket: str) -> int:
+    """The number of objects that are messages of job runs."""
     import boto3
 
-    return boto3.Session().client("s3").list_objects_v2(Bucket=bucket.removeprefix("s3://"))["KeyCount"]
+    found = boto3.Session().client("s3").list_objects_v2(Bucket=bucket.removeprefix("s3://"), Prefix="messages/")
+    return found["KeyCount"]
 
 
 def is_stopped(process: subprocess.Popen[bytes]) -> bool:
@@ -83,15 +89,28 @@ def interrupted_by(interrupt: Callable[[], None]) -> Generator[None]:
 
 
 @pytest.fixture
-def shop(
-    prepared: Shop, tmp_path: Path, job_runs: JobRuns, s3_bucket: str, settings: Settings, instance: dg.DagsterInstance
-) -> DagsterShop:
+def landed(
+    tmp_path: Path,
+    job_runs: JobRuns,
+    s3_bucket: str,
+    postgres: str,
+    postgres_server: Postgres,
+    settings: Settings,
+    instance: dg.DagsterInstance,
+) -> Iterator[DagsterShop]:
+    """A shop without a run, whose places a job run reaches: files in S3, manifest and warehouse in PostgreSQL."""
+    place = DatabasePlace(postgres_server, tmp_path)
+    place.objects = s3_bucket
+    places = {"landing": {"root": f"{s3_bucket}/landing"}, "manifest": {"store": postgres}, "shred": STRICT}
+    yield DagsterShop(in_a_job(tmp_path, job_runs, s3_bucket, settings, place, **places), instance)
+    place.remove()
+
+
+@pytest.fixture
+def shop(landed: DagsterShop) -> DagsterShop:
     """Five shredded runs, none of them loaded, so that a job needs no Spark."""
-    shred = {"output": str(prepared.home / "shredded"), **STRICT}
-    landing = {"root": str(prepared.home / "landing")}
-    shop = in_a_job(tmp_path, job_runs, s3_bucket, settings, landing=landing, shred=shred)
-    shutil.copy(prepared.home / "manifest.db", tmp_path)
-    return DagsterShop(shop, instance)
+    landed.shop.shredded(SessionHere(), 5)
+    return landed
 
 
 def test_a_job_drains_and_dagster_shows_it_as_if_it_had_done_it_itself(
@@ -111,7 +130,31 @@ def test_a_job_drains_and_dagster_shows_it_as_if_it_had_done_it_itself(
     with shop.shop.open() as pipeline:
         loaded = pipeline.manifest.item(pipeline.key(run_name(0))).records[-1]
     assert loaded.run_id == result.run_id, "the leases of a dead run are found by its id"
-    assert objects(s3_bucket) == 0, "messages are deleted"
+    assert messages(s3_bucket) == 0, "messages are deleted"
+
+
+@pytest.mark.long
+@pytest.mark.timeout(900)
+def test_a_job_shreds_what_landed_and_dagster_shows_what_failed_and_why(landed: DagsterShop, job_runs: JobRuns) -> None:
+    """The driver's Spark shreds directories in S3; the second of the three is broken."""
+    root = load(landed.shop.config_file).datasets[NAME].landing.root
+    landed.shop.write(0, 2)
+    storage.write_bytes(f"{root}/{run_name(1)}/part-0", b"no event\n")
+    storage.write_bytes(f"{root}/{run_name(1)}/_SUCCESS", b"")
+    with landed.shop.open() as pipeline:
+        discover(pipeline, everything=True)
+    landed.add(0, 1, 2)
+    result = landed.drain()
+    assert materializations(result, "shredded") == run_names(0, 2), job_runs.said()
+    assert materializations(result, "warehouse") == landed.shop.seen.runs == run_names(0)
+    assert landed.failed("shredded") == {run_name(1)}
+    assert "1 of 1 lines of" in failure(result)
+    shown = failure_metadata(result)
+    assert (shown["stop"], shown["item"], shown["loaded"], shown["shredded"]) == ("blocked", run_name(1), 1, 2)
+    checks = {one.check_name: one.passed for one in result.get_asset_check_evaluations()}
+    assert checks["rows_in_warehouse"]
+    assert checks["feed_not_blocked"] is False
+    assert landed.metadata("shredded", 2)["dagster/partition_row_count"] > 0
 
 
 @pytest.mark.long
@@ -172,17 +215,32 @@ def test_an_interrupted_run_cancels_its_job_run(shop: DagsterShop, job_runs: Job
     assert job_runs.canceled == {process.pid}
 
 
-def test_a_service_that_starts_no_run_is_told_with_what_to_check(shop: DagsterShop, job_runs: JobRuns) -> None:
-    settings = shop.shop.config_file
+def test_a_service_that_starts_no_run_is_told_with_what_to_check(landed: DagsterShop, job_runs: JobRuns) -> None:
+    settings = landed.shop.config_file
     settings.write_text(
         re.sub(r"(job: )drain|(application: )\w+", r"\g<1>\g<2>gone", settings.read_text().replace("job: null", ""))
     )
-    told = failure(shop.drain())
+    told = failure(landed.drain())
     assert "starts no job run: " in told
     assert "Check spark." in told
     assert job_runs.processes == []
 
 
-def test_without_dagster_a_place_of_jobs_opens_no_session(shop: DagsterShop) -> None:
-    with shop.shop.open() as pipeline, pytest.raises(SparkUnavailable, match="in jobs only, which Dagster starts"):
+def test_without_dagster_a_place_of_jobs_opens_no_session(landed: DagsterShop) -> None:
+    with landed.shop.open() as pipeline, pytest.raises(SparkUnavailable, match="in jobs only, which Dagster starts"):
         pipeline.config.spark.session()
+
+
+def test_places_on_a_disk_of_this_machine_are_refused_by_their_keys_because_a_job_run_lacks_them(
+    tmp_path: Path, job_runs: JobRuns, settings: Settings
+) -> None:
+    shop = in_a_job(tmp_path, job_runs, "s3://acme", settings)
+    with pytest.raises(ConfigError) as told:
+        load(shop.config_file)
+    for key in ("manifest.store", "warehouse.path", "datasets.shop.landing.root", "datasets.shop.shred.output"):
+        assert f"{key} '" in str(told.value)
+    where = settings(job_runs)["where"]
+    assert f"is on a disk of this machine, which job runs of spark.where '{where}' lack; allowed: a place in S3" in str(
+        told.value
+    )
+    assert "allowed: a database that is reached by the network" in str(told.value)
