@@ -5,7 +5,7 @@ from __future__ import annotations
 from pyspark.sql.connect.client.retries import DefaultPolicy, RetryPolicyState
 
 _FIRST_MS, _LONGEST_MS, _REPEATS = 500, 4000, 5
-"""The pauses between repeats of a request double: 11.5 seconds in all. Spark's own client goes on for ten minutes."""
+"""The pauses between repeats of a request double: 11.5 seconds in all. Spark's own client continues for ten minutes."""
 
 
 class Patience(DefaultPolicy):
