@@ -13,7 +13,7 @@ from manifest_platform_tests.source_names import ROOT, defined
 
 MAP = ROOT / "docs" / "contributing" / "design-map.md"
 SECURITY = ROOT / "docs" / "reference" / "security.md"
-ENTRY = re.compile(r"`((?:manifest_platform|manifest_platform_tests)/[\w/]+\.py)::([\w.:]+)`")
+ENTRY = re.compile(r"`((?:manifest_platform|manifest_platform_tests|deploy)/[\w/]+\.py)::([\w.:]+)`")
 LOOKED_FOR = [
     "Late items",
     "Swept stretch",
