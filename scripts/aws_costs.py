@@ -10,31 +10,42 @@ from __future__ import annotations
 import argparse
 import json
 import sys
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 from pathlib import Path
+from typing import Any
 
 DAYS = 30
 HOURS = 24 * DAYS
 
 
+def _price(dollars: float, source: str, date: str = "2025") -> Any:
+    """A list price of us-east-1. `source`: the page that has it; `date`: when it was read there."""
+    return field(default=dollars, metadata={"source": source, "date": date})
+
+
+DYNAMODB, S3 = "Amazon DynamoDB: pricing of on-demand capacity", "Amazon S3: pricing"
+EMR = "Amazon EMR: pricing, EMR Serverless"
+FARGATE, REDSHIFT = "AWS Fargate: pricing, Linux on x86", "Amazon Redshift: pricing, Redshift Serverless"
+
+
 @dataclass(frozen=True)
 class Prices:
-    """US dollars. The defaults are list prices of us-east-1, noted in 2025. AWS's pricing pages have those of today."""
+    """US dollars. The defaults are list prices of us-east-1: `--sources` prints where and when each was read."""
 
-    write_million: float = 0.625
-    read_million: float = 0.125
-    stream_reads_million: float = 0.2
-    put_thousand: float = 0.005
-    get_thousand: float = 0.0004
-    storage_gb: float = 0.023
-    emr_core_hour: float = 0.052624
-    emr_gb_hour: float = 0.0057785
-    fargate_core_hour: float = 0.04048
-    fargate_gb_hour: float = 0.004445
-    rpu_hour: float = 0.375
-    endpoint_hour: float = 0.01
-    database_hour: float = 0.129
-    key_month: float = 1.0
+    write_million: float = _price(0.625, DYNAMODB)
+    read_million: float = _price(0.125, DYNAMODB)
+    stream_reads_million: float = _price(0.2, "Amazon DynamoDB: pricing, DynamoDB Streams")
+    put_thousand: float = _price(0.005, S3)
+    get_thousand: float = _price(0.0004, S3)
+    storage_gb: float = _price(0.023, S3)
+    emr_core_hour: float = _price(0.052624, EMR)
+    emr_gb_hour: float = _price(0.0057785, EMR)
+    fargate_core_hour: float = _price(0.04048, FARGATE, "2025; a guide to the page repeats it on March 10, 2026")
+    fargate_gb_hour: float = _price(0.004445, FARGATE, "2025; a guide to the page repeats it on March 10, 2026")
+    rpu_hour: float = _price(0.375, REDSHIFT)
+    endpoint_hour: float = _price(0.01, "AWS PrivateLink: pricing, interface endpoints")
+    database_hour: float = _price(0.129, "Amazon RDS for PostgreSQL: pricing, two zones")
+    key_month: float = _price(1.0, "AWS Key Management Service: pricing")
 
 
 @dataclass(frozen=True)
@@ -107,13 +118,22 @@ def table(runs: list[int], mb: float, prices: Prices) -> str:
     return "\n".join(lines)
 
 
+def sources() -> str:
+    """The source and the date of each price, a line each."""
+    return "\n".join(f"{one.name} {one.default}: {one.metadata['source']}; {one.metadata['date']}" for one in fields(Prices))
+
+
 def main() -> int:
-    """Prints the table. Returns the exit code: 2 if a price is unknown."""
+    """Prints the table, or the sources of the prices. Returns the exit code: 2 if a price is unknown."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--runs", type=int, nargs="+", default=[10, 1_000, 10_000], help="runs a day")
     parser.add_argument("--mb", type=float, default=10, help="the megabytes of a run")
     parser.add_argument("--prices", type=Path, help="a JSON file with prices")
+    parser.add_argument("--sources", action="store_true", help="print where and when each price was read")
     arguments = parser.parse_args()
+    if arguments.sources:
+        sys.stdout.write(f"{sources()}\n")
+        return 0
     given = json.loads(arguments.prices.read_text()) if arguments.prices else {}
     known = [field.name for field in fields(Prices)]
     if unknown := sorted(given.keys() - set(known)):
