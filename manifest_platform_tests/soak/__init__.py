@@ -2,7 +2,8 @@
 
     supervised   the processes that Dagster is made of, each started again when it ends
     day          what happens: the producer, the operator, the killer
-    audit        what must be true in the end: each event once, in order, no process left
+    audit        what must be true in the end: each event once, in order, no item blamed, no process left
+    program      what both soaks share: time that passes, the result, the command line
     growth       what grew with the runs, and what housekeeping took away again
     on_cluster   a follower on a cluster, whose programs are killed and whose stores are cut off
 

@@ -2,20 +2,16 @@
 
 from __future__ import annotations
 
-import argparse
 import random
-import signal
 import sys
-import tempfile
 import time
-from collections.abc import Callable
-from dataclasses import dataclass, field
 from pathlib import Path
 
 from manifest_platform.quantities import size_of
 from manifest_platform_tests.pipeline.shop import Shop
 from manifest_platform_tests.soak import audit, growth
 from manifest_platform_tests.soak.day import Day, Pace
+from manifest_platform_tests.soak.program import Played, Told, run
 from manifest_platform_tests.soak.supervised import platform
 
 REST_S = 400
@@ -30,18 +26,7 @@ SETTINGS = {
 }
 
 
-@dataclass
-class Played:
-    """The result of a day."""
-
-    runs: int
-    wrong: list[str]
-    lines: list[str] = field(default_factory=list)
-
-
-def play(
-    home: Path, minutes: float, seed: int, pace: Pace | None = None, told: Callable[[str], object] = lambda line: None
-) -> Played:
+def play(home: Path, minutes: float, seed: int, told: Told = lambda line: None, pace: Pace | None = None) -> Played:
     """Plays the given number of minutes of a day in a folder, waits until it is idle, audits it, and cleans up."""
     shop = Shop(home / "shop", **SETTINGS)
     with platform(shop) as dagster:
@@ -64,7 +49,7 @@ def play(
         wrong += [f"{one.what[:120]} does not end" for one in dagster.living()]
     lines += _tidied(shop, len(day.landed))
     wrong += [f"after housekeeping: {one}" for one in audit.wrong(day)]
-    return Played(len(day.landed), wrong, lines)
+    return Played(len(day.landed), wrong, lines, day.kills)
 
 
 def _rest(day: Day) -> float:
@@ -109,29 +94,5 @@ def _tidied(shop: Shop, runs: int) -> list[str]:
     ]
 
 
-def main() -> int:
-    """Runs the tool."""
-    parser = argparse.ArgumentParser(prog="python -m manifest_platform_tests.soak", description=__doc__)
-    parser.add_argument("--minutes", type=float, default=20)
-    parser.add_argument("--seed", type=int, default=random.randrange(1000))
-    parser.add_argument("--home", type=Path, help="an empty folder that stays; else one that goes")
-    given = parser.parse_args()
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # so that nothing lives on
-    say(f"{given.minutes:g} minutes, --seed {given.seed}")
-    with tempfile.TemporaryDirectory() as folder:
-        played = play(given.home or Path(folder), given.minutes, given.seed, told=say)
-    for line in played.lines:
-        say(line)
-    for line in played.wrong:
-        say(f"WRONG: {line}")
-    say("all is as it must be" if not played.wrong else f"{len(played.wrong)} things are wrong")
-    return int(bool(played.wrong))
-
-
-def say(line: str) -> None:
-    sys.stdout.write(f"{line}\n")
-    sys.stdout.flush()
-
-
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(run("python -m manifest_platform_tests.soak", str(__doc__), 20, play))

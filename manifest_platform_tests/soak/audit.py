@@ -1,18 +1,18 @@
-"""What must be true of a day in the end: asked of the warehouse by SQL, of Dagster's instance, of the machine's processes."""
+"""What must be true in the end: asked of the warehouse by SQL, of the manifest, of Dagster, and of the processes."""
 
 from __future__ import annotations
 
 import statistics
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from contextlib import closing
 from datetime import UTC
 from itertools import pairwise
 
 import dagster as dg
 
+from manifest_platform.manifest import State
 from manifest_platform.pipeline.merge import Merging
-from manifest_platform.warehouse.engines.duckdb.engine import DuckDB
 from manifest_platform_tests.pipeline.shop import NAME, Shop
 from manifest_platform_tests.soak.day import Day
 
@@ -22,10 +22,8 @@ EVENT_ID = 6
 
 def ledger(shop: Shop) -> list[tuple[str, float]]:
     """The runs in the order in which they were loaded, and when; seconds since 1970. Empty before the first load."""
-    if not (shop.home / "warehouse.duckdb").exists():
-        return []
-    with closing(DuckDB(shop.home / "warehouse.duckdb")) as warehouse:
-        if "ledger" not in warehouse.columns("manifest_platform"):
+    with closing(shop.place.open()) as warehouse:
+        if not warehouse.exists() or "ledger" not in warehouse.columns("manifest_platform"):
             return []
         table = warehouse.qualified("manifest_platform", "ledger")
         rows = warehouse.execute(f"SELECT item, applied_at FROM {table} ORDER BY applied_at")
@@ -41,11 +39,43 @@ def landed_events(shop: Shop) -> Counter[str]:
 
 def loaded_events(shop: Shop) -> Counter[str]:
     """The ids of all events that the warehouse has."""
-    with closing(DuckDB(shop.home / "warehouse.duckdb")) as warehouse:
-        if "events" not in warehouse.columns(NAME):
+    with closing(shop.place.open()) as warehouse:
+        if not warehouse.exists() or "events" not in warehouse.columns(NAME):
             return Counter()
         rows = warehouse.execute(f"SELECT event_id FROM {warehouse.qualified(NAME, 'events')}")
     return Counter(str(event) for (event,) in rows)
+
+
+def never_loaded(shop: Shop, landed: Collection[str]) -> list[str]:
+    """The runs that landed and that the ledger lacks."""
+    return sorted({*landed} - {name for name, _ in ledger(shop)})
+
+
+def lost(shop: Shop, landed: Collection[str]) -> Iterator[str]:
+    """All that the warehouse does not hold as it must: each run once, in order, with its events."""
+    if missing := never_loaded(shop, landed):
+        yield f"never loaded: {len(missing)} of {len(landed)} runs, {missing[:5]}"
+    loaded = [name for name, _ in ledger(shop)]
+    if doubled := [name for name, count in Counter(loaded).items() if count > 1]:
+        yield f"loaded more than once: {doubled[:5]}"
+    if unordered := [pair for pair in pairwise(loaded) if pair[0] > pair[1]]:
+        yield f"loaded out of order: {unordered[:3]}"
+    there, wanted = loaded_events(shop), landed_events(shop)
+    if there != wanted:
+        yield f"events: {(wanted - there).total()} missing, {(there - wanted).total()} too many"
+
+
+def failures(shop: Shop) -> Counter[str]:
+    """The records of failed items, by their message."""
+    with shop.open() as pipeline:
+        items = [item for feed in pipeline.feeds for item in pipeline.manifest.items(feed)]
+    failed = [record for item in items for record in item.records if record.state is State.FAILED]
+    return Counter(f"{record.application.name}: {record.data.get('message')}" for record in failed)
+
+
+def blamed(shop: Shop) -> Iterator[str]:
+    """The failures that an item was charged with, other than the end of its worker's lease, which another worker settles."""
+    yield from (f"failed: {told}" for told in failures(shop) if "lease expired" not in told)
 
 
 def shown(home: str) -> set[str]:
@@ -56,11 +86,16 @@ def shown(home: str) -> set[str]:
 
 def unfinished(day: Day) -> Iterator[str]:
     """The landed items that are not done yet."""
-    names, loaded = set(day.landed), {name for name, _ in ledger(day.shop)}
-    if missing := sorted(names - loaded):
+    if missing := never_loaded(day.shop, day.landed):
         yield f"never loaded: {len(missing)} runs, {missing[:5]}"
-    if unseen := sorted(loaded - shown(str(day.platform.home))):
-        yield f"loaded, and not shown by Dagster: {len(unseen)} runs, {unseen[:5]}"
+    yield from unseen(day)
+
+
+def unseen(day: Day) -> Iterator[str]:
+    """The loaded items that Dagster does not show, and the shredded objects that are not merged."""
+    loaded = {name for name, _ in ledger(day.shop)}
+    if not_shown := sorted(loaded - shown(str(day.platform.home))):
+        yield f"loaded, and not shown by Dagster: {len(not_shown)} runs, {not_shown[:5]}"
     with day.shop.open() as pipeline:
         for partition in Merging(pipeline).inventory.open_partitions():
             if partition.waiting.objects:
@@ -68,18 +103,9 @@ def unfinished(day: Day) -> Iterator[str]:
 
 
 def wrong(day: Day) -> Iterator[str]:
-    """All that is not as it must be."""
-    shop = day.shop
-    yield from unfinished(day)
-    loaded = [name for name, _ in ledger(shop)]
-    doubled = [name for name, count in Counter(loaded).items() if count > 1]
-    if doubled:
-        yield f"loaded more than once: {doubled[:5]}"
-    if loaded != sorted(loaded):
-        yield "loaded out of order: " + str([pair for pair in pairwise(loaded) if pair[0] > pair[1]][:3])
-    there, wanted = loaded_events(shop), landed_events(shop)
-    if there != wanted:
-        yield f"events: {sum((wanted - there).values())} missing, {sum((there - wanted).values())} too many"
+    """All that is not as it must be after a day of Dagster."""
+    yield from lost(day.shop, day.landed)
+    yield from unseen(day)
 
 
 def leaked(day: Day) -> list[str]:

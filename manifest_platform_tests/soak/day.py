@@ -15,6 +15,7 @@ from manifest_platform.demo.events import write_run
 from manifest_platform.manifest import Refused, State
 from manifest_platform.operations.accept import accept
 from manifest_platform_tests.pipeline.shop import FIRST, STEP, Shop, run_name
+from manifest_platform_tests.soak.program import passing
 from manifest_platform_tests.soak.supervised import Platform
 
 KINDS = ("code server", "webserver", "daemon", "run", "JVM")
@@ -51,15 +52,12 @@ class Day:
         return self.platform.shop
 
     def play(self, seconds: float) -> Iterator[float]:
-        """Lets the day pass; gives the seconds that have passed, about every second."""
-        began = time.monotonic()
-        due = {what: began + getattr(self.pace, f"{what}_s") for what in ("corrupt", "burst", "kill")} | {"land": began}
-        while (now := time.monotonic()) < began + seconds:
-            for what in [what for what, at in due.items() if at <= now]:
+        """Lets the day pass; gives the seconds that have passed, about twice a second."""
+        every = {what: getattr(self.pace, f"{what}_s") for what in ("land", "corrupt", "burst", "kill")}
+        for passed, due in passing(seconds, every, self.chance):
+            for what in due:
                 getattr(self, f"_{what}")()
-                due[what] = now + getattr(self.pace, f"{what}_s") * self.chance.uniform(0.5, 1.5)
-            yield now - began
-            time.sleep(1)
+            yield passed
 
     def _land(self) -> None:
         self._write(corrupt=False)

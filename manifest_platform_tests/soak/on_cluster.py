@@ -9,18 +9,16 @@ As a program (`make soak DEPLOYMENT=cluster MINUTES=10`), it plays and exits wit
 
 from __future__ import annotations
 
-import argparse
 import contextlib
 import os
 import random
 import signal
 import socket
 import sys
-import tempfile
 import time
 from collections import Counter
-from collections.abc import Callable, Generator, Iterator
-from contextlib import ExitStack, closing, contextmanager
+from collections.abc import Generator, Iterator
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from urllib.parse import urlsplit
@@ -30,17 +28,15 @@ from manifest_platform.demo import s3
 from manifest_platform.demo.cluster import make_bucket, use
 from manifest_platform.demo.dynamodb import dynamodb_local
 from manifest_platform.demo.events import SCHEMAS, write_run
-from manifest_platform.demo.server import free_port
+from manifest_platform.demo.server import await_port, free_port
 from manifest_platform.demo.spark_cluster import SparkCluster
-from manifest_platform.manifest import State
 from manifest_platform.manifest.stores.dynamodb.table import create_table
-from manifest_platform.sources.snowplow.settings import FEED
-from manifest_platform_tests.pipeline.shop import FIRST, NAME, REPOSITORY, STEP, Shop, run_name
+from manifest_platform_tests.pipeline.shop import FIRST, REPOSITORY, STEP, Shop, run_name
 from manifest_platform_tests.servers.postgres import Postgres, postgres_at
 from manifest_platform_tests.servers.proxy import Chooser, Fault, Proxy, from_on, nothing, proxied
 from manifest_platform_tests.servers.warehouses import proxied_place
-from manifest_platform_tests.soak.__main__ import say
-from manifest_platform_tests.soak.audit import landed_events
+from manifest_platform_tests.soak import audit
+from manifest_platform_tests.soak.program import Played, Told, passing, run
 from manifest_platform_tests.soak.supervised import Supervised, processes
 
 BUCKET = "soak"
@@ -78,22 +74,16 @@ class OnCluster:
 
     def play(self, seconds: float, pace: Pace) -> Iterator[float]:
         """Lands runs and makes faults for some seconds; yields the seconds that have passed, about every half."""
-        began = time.monotonic()
-        land_at, fault_at = began, began + pace.fault_s
         healed: dict[str, float] = {}
-        while (now := time.monotonic()) < began + seconds:
-            if now >= land_at:
+        for passed, due in passing(seconds, {"land": pace.land_s, "fault": pace.fault_s}, self.chance):
+            if "land" in due:
                 self.land(self.chance.randint(*pace.events))
-                land_at = now + pace.land_s * self.chance.uniform(0.5, 1.5)
-            if now >= fault_at:
-                if cut := self.fault():
-                    healed[cut] = now + self.chance.uniform(*pace.cut_s)
-                fault_at = now + pace.fault_s * self.chance.uniform(0.5, 1.5)
-            for name in [name for name, at in healed.items() if at <= now]:
+            if "fault" in due and (cut := self.fault()):
+                healed[cut] = passed + self.chance.uniform(*pace.cut_s)
+            for name in [name for name, at in healed.items() if at <= passed]:
                 self.proxies[name].choose(nothing)
                 del healed[name]
-            yield now - began
-            time.sleep(0.5)
+            yield passed
         for proxy in self.proxies.values():
             proxy.choose(nothing)
 
@@ -145,41 +135,9 @@ class OnCluster:
     def rest(self) -> float:
         """Waits until all is loaded; the seconds that it took, or a bit more than REST_S."""
         began = time.monotonic()
-        while time.monotonic() - began < REST_S and set(self.loaded()) != set(self.landed):
+        while time.monotonic() - began < REST_S and audit.never_loaded(self.shop, self.landed):
             time.sleep(1)
         return time.monotonic() - began
-
-    def loaded(self) -> list[str]:
-        """The runs in the order in which the warehouse's ledger has them."""
-        with closing(self.shop.place.open()) as warehouse:
-            if "ledger" not in warehouse.columns("manifest_platform"):
-                return []
-        return self.shop.seen.runs
-
-    def failures(self) -> Counter[str]:
-        """The records of failed items, by their message."""
-        with self.shop.open() as pipeline:
-            items = list(pipeline.manifest.items(FEED))
-        failed = [record for item in items for record in item.records if record.state is State.FAILED]
-        return Counter(f"{record.application.name}: {record.data.get('message')}" for record in failed)
-
-    def wrong(self) -> Iterator[str]:
-        """All that is not as it must be."""
-        loaded = self.loaded()
-        if missing := sorted({*self.landed} - {*loaded}):
-            yield f"never loaded: {len(missing)} of {len(self.landed)} runs, {missing[:5]}"
-        if doubled := [name for name, count in Counter(loaded).items() if count > 1]:
-            yield f"loaded more than once: {doubled[:5]}"
-        if loaded != sorted(loaded):
-            yield f"loaded out of order: {loaded}"
-        yield from (f"failed: {told}" for told in self.failures() if "lease expired" not in told)
-        if not loaded:
-            return
-        with closing(self.shop.place.open()) as warehouse:
-            rows = warehouse.execute(f"SELECT event_id FROM {warehouse.qualified(NAME, 'events')}")
-        there, wanted = Counter(str(event) for (event,) in rows), landed_events(self.shop)
-        if there != wanted:
-            yield f"events: {sum((wanted - there).values())} missing, {sum((there - wanted).values())} too many"
 
 
 def _for_some(fault: Fault, chance: random.Random) -> Chooser:
@@ -211,7 +169,7 @@ def on_cluster(home: Path, chance: random.Random) -> Generator[OnCluster]:
         proxies["DynamoDB"] = stack.enter_context(_proxied_port(urlsplit(database.endpoint).port or 0))
         through = {**direct, "AWS_ENDPOINT_URL": f"http://127.0.0.1:{gateway.port}"}
         use(direct)
-        _until_it_answers(gateway_port)
+        await_port(programs["gateway"].process, gateway_port, home / "gateway.log", REST_S)
         make_bucket(BUCKET)
         for file in SCHEMAS.rglob("*"):
             if file.is_file():
@@ -243,54 +201,27 @@ def _proxied_port(port: int) -> Generator[Proxy]:
         yield proxy
 
 
-def _until_it_answers(port: int) -> None:
-    deadline = time.monotonic() + REST_S
-    while time.monotonic() < deadline:
-        with contextlib.suppress(OSError):
-            socket.create_connection(("127.0.0.1", port), timeout=1).close()
-            return
-        time.sleep(0.1)
-    raise AssertionError("the gateway does not listen")
-
-
-def play(
-    home: Path, minutes: float, seed: int, pace: Pace | None = None, told: Callable[[str], object] = lambda line: None
-) -> tuple[OnCluster, list[str]]:
-    """Plays some minutes, waits until it is at rest, and audits; returns the deployment and what is wrong."""
+def play(home: Path, minutes: float, seed: int, told: Told = lambda line: None, pace: Pace | None = None) -> Played:
+    """Plays some minutes, waits until it is at rest, and audits."""
     with on_cluster(home, random.Random(seed)) as deployment:
+        shop = deployment.shop
         deployment.land(20)
         told(f"started, and the first run loaded after {deployment.rest():.0f} s")
-        reported = time.monotonic()
+        reported = 0.0
         for passed in deployment.play(minutes * 60, pace or Pace()):
-            if time.monotonic() - reported > 30:
-                reported = time.monotonic()
-                loaded = len(deployment.loaded())
-                told(
-                    f"{passed / 60:4.1f} min: {len(deployment.landed)} runs landed, {loaded} loaded; {dict(deployment.faults)}"
-                )
+            if passed - reported > 30:
+                reported, loaded = passed, len(audit.ledger(shop))
+                landed, faults = len(deployment.landed), dict(deployment.faults)
+                told(f"{passed / 60:4.1f} min: {landed} runs landed, {loaded} loaded; {faults}")
         rested = deployment.rest()
-        told(f"at rest after {rested:.0f} s; {len(deployment.landed)} runs; faults: {dict(deployment.faults)}")
-        told(f"starts: {deployment.starts}; requests that met a fault: { {n: p.total for n, p in deployment.proxies.items()} }")
-        told(f"failed records: {dict(deployment.failures())}")
-        return deployment, list(deployment.wrong())
-
-
-def main() -> int:
-    """Runs the tool."""
-    parser = argparse.ArgumentParser(prog="python -m manifest_platform_tests.soak.on_cluster", description=__doc__)
-    parser.add_argument("--minutes", type=float, default=10)
-    parser.add_argument("--seed", type=int, default=random.randrange(1000))
-    parser.add_argument("--home", type=Path, help="an empty folder that stays; else one that goes")
-    given = parser.parse_args()
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # so that nothing lives on
-    say(f"{given.minutes:g} minutes, --seed {given.seed}")
-    with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
-        _, wrong = play(given.home or Path(folder), given.minutes, given.seed, told=say)
-    for line in wrong:
-        say(f"WRONG: {line}")
-    say("all is as it must be" if not wrong else f"{len(wrong)} things are wrong")
-    return int(bool(wrong))
+        lines = [
+            f"at rest after {rested:.0f} s; {len(deployment.landed)} runs; faults: {dict(deployment.faults)}",
+            f"starts: {deployment.starts}; requests that met a fault: { {n: p.total for n, p in deployment.proxies.items()} }",
+            f"failed records: {dict(audit.failures(shop))}",
+        ]
+        wrong = [*audit.lost(shop, deployment.landed), *audit.blamed(shop)]
+        return Played(len(deployment.landed), wrong, lines, deployment.faults)
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(run("python -m manifest_platform_tests.soak.on_cluster", str(__doc__), 10, play))

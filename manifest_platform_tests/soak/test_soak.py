@@ -30,10 +30,9 @@ def test_a_cluster_whose_programs_are_killed_at_random_loads_each_run_once_and_b
     tmp_path: Path, s3_environment: object
 ) -> None:
     """`s3_environment`: sets the variables of AWS clients back afterward."""
-    lines: list[str] = []
-    deployment, wrong = on_cluster.play(tmp_path / "cluster", minutes=2, seed=4, told=lines.append)
-    assert wrong == [], "\n".join(lines)
-    assert sum(deployment.faults.values()) > 5
+    played = on_cluster.play(tmp_path / "cluster", minutes=2, seed=4)
+    assert played.wrong == [], "\n".join(played.lines)
+    assert played.faults.total() > 5
 
 
 def test_a_program_is_started_with_its_signals_whatever_this_process_ignores(tmp_path: Path) -> None:
