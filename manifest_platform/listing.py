@@ -300,9 +300,11 @@ class Listing:
 
     def write(self, uri: str) -> None:
         """Writes the listing as JSON, each object on a line: of a large directory there are too many to copy."""
-        data = dataclasses.asdict(dataclasses.replace(self, objects=()))
-        said = {table["name"]: table.pop("descriptions") for table in data["tables"]}
-        if said := {name: descriptions for name, descriptions in said.items() if descriptions}:
+        # orjson writes data classes, many times as fast as `asdict` copies them.
+        data = _fields_of(self) | {"objects": (), "tables": [_fields_of(table) for table in self.tables]}
+        for table in data["tables"]:
+            del table["descriptions"]
+        if said := {table.name: table.descriptions for table in self.tables if table.descriptions}:
             data["descriptions"] = said
         for name in ("counts", "packs"):
             if not data[name]:
@@ -344,3 +346,7 @@ class Listing:
             "packs": tuple(Pack(**found) for found in data.get("packs", ())),
         }
         return cls(**fields)
+
+
+def _fields_of(one: Listing | Table) -> dict[str, Any]:
+    return {field.name: getattr(one, field.name) for field in dataclasses.fields(one)}

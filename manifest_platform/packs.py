@@ -10,7 +10,7 @@ from __future__ import annotations
 import io
 import zipfile
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
@@ -54,7 +54,7 @@ def unpacked(listing: Listing, folder: str) -> Listing:
 
     Raises PackDamaged, FileNotFoundError, OSError.
     """
-    return _written(listing, {found: f"{folder}/{member_of(found)}" for found in _packed(listing)})
+    return _written(listing, {found: f"{folder}/{member_of(found)}" for found in _packed(listing)}, storage.write_bytes)
 
 
 def spread(listing: Listing, table: str | None = None) -> Listing:
@@ -62,27 +62,35 @@ def spread(listing: Listing, table: str | None = None) -> Listing:
 
     They stay, as a part of the attempt. Repeated, it writes the same bytes. Raises PackDamaged, FileNotFoundError, OSError.
     """
-    return _written(listing, {found: found.uri for found in _packed(listing) if table in (None, found.table)})
+    return _written(listing, {found: found.uri for found in _packed(listing) if table in (None, found.table)}, _put)
+
+
+def _put(uri: str, data: bytes) -> None:
+    folder, _, name = uri.rpartition("/")
+    storage.ObjectFolder(folder).put(name, data)
 
 
 def _packed(listing: Listing) -> list[ShreddedObject]:
     return [found for found in listing.objects if found.pack]
 
 
-def _written(listing: Listing, places: Mapping[ShreddedObject, str]) -> Listing:
+def _written(listing: Listing, places: Mapping[ShreddedObject, str], write: Callable[[str, bytes], None]) -> Listing:
     """Writes packed objects as files at these places, and returns the listing with these files."""
     by_pack: dict[str, list[ShreddedObject]] = defaultdict(list)
     for found in places:
         by_pack[found.pack].append(found)
 
-    def write(objects: Sequence[ShreddedObject]) -> None:
+    def unpack(objects: Sequence[ShreddedObject]) -> None:
         members = read(objects[0].pack, map(member_of, objects))
         for found in objects:
-            folder, _, name = places[found].rpartition("/")
-            storage.ObjectFolder(folder).put(name, members[member_of(found)])
+            write(places[found], members[member_of(found)])
 
-    with ThreadPoolExecutor(_AT_ONCE) as pool:
-        list(pool.map(write, by_pack.values()))
+    if len(by_pack) > 1:
+        with ThreadPoolExecutor(_AT_ONCE) as pool:
+            list(pool.map(unpack, by_pack.values()))
+    else:
+        for only in by_pack.values():
+            unpack(only)
     objects = tuple(replace(one, uri=places[one], pack="") if one in places else one for one in listing.objects)
     left = {one.pack for one in objects if one.pack}
     return replace(listing, objects=objects, packs=tuple(one for one in listing.packs if one.uri in left))

@@ -69,6 +69,7 @@ class Tables:
         self.schema = schema
         self.known: dict[str, dict[str, str]] | None = None  # None: read the catalog
         self._by_form: dict[str, dict[str, str]] = {}
+        self._fitting: dict[str, tuple[Table, bool, bool]] = {}  # each table's newest description that needed no change
         self._sizes: dict[str, dict[str, TextSize]] | None = None
         self._stay_short: set[tuple[str, str]] = set()  # tables and columns that the engine has refused to make longer
 
@@ -93,6 +94,7 @@ class Tables:
     def forget(self) -> None:
         """Clears the cache: the next question reads the catalog."""
         self.known = self._sizes = None
+        self._fitting.clear()
 
     def passing(self) -> list[str]:
         """Returns the temporary tables that full loads left behind, or are about to rename."""
@@ -121,10 +123,12 @@ class Tables:
                 pairs = self.spelled({}, wanted).items()
                 room.renamed += [Renamed(table.name, name, stored) for name, stored in pairs if name != stored]
                 continue
-            if load.joins_names:
-                self._refuse_joined_otherwise(load, table.name, have, wanted)
             # A table that stays cannot get other types, so without a column beside it a full load could not resolve them.
             beside = load.splits_types if table.mode == "append" else load.full is not None
+            if self._fitting.get(table.name) == (table, load.joins_names, beside):
+                continue
+            if load.joins_names:
+                self._refuse_joined_otherwise(load, table.name, have, wanted)
             try:
                 found = self._fit(
                     table.name, wanted, beside, () if table.mode == "append" else table.key, table.mode == "append"
@@ -135,6 +139,8 @@ class Tables:
             room.changes += self._column_changes(table.name, found)
             room.renamed += [Renamed(table.name, name, stored) for name, stored in found.renamed.items()]
             room.renamed += [Renamed(table.name, name, name) for name in found.kept]
+            if not (found.added or found.wider or found.renamed or found.kept):
+                self._fitting[table.name] = table, load.joins_names, beside
         return room
 
     def _refuse_joined_otherwise(self, load: Load, table: str, have: Mapping[str, str], wanted: Mapping[str, str]) -> None:
@@ -192,7 +198,7 @@ class Tables:
             )
 
     def _alike(self, one: str, other: str) -> bool:
-        return self._engine.sql_type(one) == self._engine.sql_type(other)
+        return one == other or self._engine.sql_type(one) == self._engine.sql_type(other)
 
     def _incompatible(self, load: Load, table: str, misfit: Misfit) -> IncompatibleChange:
         what = (

@@ -343,11 +343,14 @@ def test_a_value_that_the_server_refuses_names_its_object_and_row(shop: Warehous
 
 
 def test_a_number_beyond_its_column_is_found_before_the_transaction(shop: Warehouse, tmp_path: Path) -> None:
-    path = tmp_path / "x.parquet"
-    pa.parquet.write_table(pa.table({"v": pa.array([1, 2**40])}), path)
-    found = ShreddedObject("t", "2024-05-01", storage.as_uri(path), 2, path.stat().st_size)
-    with pytest.raises(ValueRefused, match=r"table t, column v, row 1 of .*1099511627776 not in range"):
-        shop.apply(load(Listing("a", "1", 2, 2, 0, (Table("t", (Column("v", "integer"),)),), (found,))))
+    """Small objects are sent together; the message names the object and the row in it all the same."""
+    found = []
+    for name, values in (("x", [1, 2, 3]), ("y", [4, 2**40])):
+        path = tmp_path / f"{name}.parquet"
+        pa.parquet.write_table(pa.table({"v": pa.array(values)}), path)
+        found.append(ShreddedObject("t", "2024-05-01", storage.as_uri(path), len(values), path.stat().st_size))
+    with pytest.raises(ValueRefused, match=r"table t, column v, row 2 of \S+/y\.parquet: .*1099511627776 not in range"):
+        shop.apply(load(Listing("a", "1", 5, 5, 0, (Table("t", (Column("v", "integer"),)),), tuple(found))))
 
 
 def test_a_text_beyond_a_length_that_a_user_set_is_found_before_the_transaction(

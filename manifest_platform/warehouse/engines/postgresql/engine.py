@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import re
 import ssl
@@ -230,9 +231,7 @@ class PostgreSQL(Engine):
 
     def sql_type(self, logical: str) -> str:
         """Returns PostgreSQL's name of the type. Texts have no length."""
-        if decimal := re.fullmatch(r"decimal\((\d+),(\d+)\)", logical):
-            return f"numeric({decimal[1]},{decimal[2]})"
-        return _SQL_TYPES.get(re.sub(r"^string\(\d+\)$", "string", logical), logical)
+        return _sql_type(logical)
 
     def position_type(self) -> str:
         """Returns text with the collation that compares bytewise, because the database's may compare as a dictionary does."""
@@ -482,6 +481,13 @@ def _authorities() -> str:
     """
     own = os.environ.get("PGSSLROOTCERT") or Path("~/.postgresql/root.crt").expanduser()
     return str(own) if Path(own).exists() else ssl.get_default_verify_paths().cafile or "system"
+
+
+@functools.cache
+def _sql_type(logical: str) -> str:
+    if decimal := re.fullmatch(r"decimal\((\d+),(\d+)\)", logical):
+        return f"numeric({decimal[1]},{decimal[2]})"
+    return _SQL_TYPES.get(re.sub(r"^string\(\d+\)$", "string", logical), logical)
 
 
 def logical_type(sql_type: str) -> str:

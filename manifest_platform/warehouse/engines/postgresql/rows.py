@@ -6,7 +6,7 @@ for a missing value. Arrow then joins these arrays row by row, and the bytes of 
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -33,18 +33,39 @@ def encoded(batch: pa.RecordBatch) -> memoryview:
     if not batch.num_columns:
         return memoryview(b"\0\0" * len(batch))
     count = pa.scalar(batch.num_columns.to_bytes(2, "big"), pa.large_binary())
-    pieces = [piece for column in batch.columns for piece in _fields(column)]
+    pieces = list(_joined(piece for column in batch.columns for piece in _fields(column)))
     joined = pc.call_function("binary_join_element_wise", [count, *pieces, pa.scalar(b"", pa.large_binary())])
+    if isinstance(joined, pa.Scalar):  # no column has a value
+        return memoryview(joined.as_py() * len(batch))
     offsets = np.frombuffer(joined.buffers()[1], np.int64)
     return memoryview(joined.buffers()[2])[offsets[joined.offset] : offsets[joined.offset + len(joined)]]
 
 
-def _fields(column: pa.Array) -> list[pa.Array]:
+def _joined(pieces: Iterable[pa.Array | pa.Scalar]) -> Iterator[pa.Array | pa.Scalar]:
+    """Yields pieces, those that are the same in each row and follow each other as one."""
+    import pyarrow as pa
+
+    same = b""
+    for piece in pieces:
+        if isinstance(piece, pa.Scalar):
+            same += piece.as_py()
+            continue
+        if same:
+            yield pa.scalar(same, pa.large_binary())
+            same = b""
+        yield piece
+    if same:
+        yield pa.scalar(same, pa.large_binary())
+
+
+def _fields(column: pa.Array) -> list[pa.Array | pa.Scalar]:
     """Returns the fields of a column, in one or two pieces each."""
     import numpy as np
     import pyarrow as pa
     import pyarrow.compute as pc
 
+    if column.null_count == len(column):  # most columns of an event
+        return [pa.scalar(_MISSING, pa.large_binary())]
     if pa.types.is_string(column.type):
         lengths = pc.fill_null(pc.call_function("binary_length", [column]), -1).to_numpy(zero_copy_only=False)
         return [_binary(lengths.astype(">i4")), pc.fill_null(column.cast(pa.large_binary()), b"")]

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
 from typing import TYPE_CHECKING
 
 from manifest_platform import storage
@@ -18,7 +20,17 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 _BATCH_ROWS = 16_384
+_BATCH_BYTES = 32 * 2**20
+"""Most bytes of small objects that are sent together."""
 _PLACE = re.compile(r"COPY [^,]+, line (?P<row>\d+)(?:, column (?P<column>.*))?")
+
+
+@dataclass(frozen=True)
+class _Part:
+    """Rows of an object, as they are stored."""
+
+    uri: str
+    rows: pa.RecordBatch
 
 
 class Rows:
@@ -36,15 +48,38 @@ class Rows:
         self._starts: list[tuple[int, str]] = []  # the number of rows before each object, and the object
 
     def batches(self) -> Iterator[pa.RecordBatch]:
-        """Yields the rows. Raises ValueRefused, LoadFailed, Unavailable."""
+        """Yields the rows; those of small objects together. Raises ValueRefused, LoadFailed, Unavailable."""
+        for parts in self._together():
+            batch = self._fitted(parts)
+            yield batch
+            self._given += len(batch)
+
+    def _together(self) -> Iterator[list[_Part]]:
+        """Yields parts of objects with the same columns, which are at most a batch together."""
+        parts: list[_Part] = []
+        rows = size = 0
+        for part in self._parts():
+            rows, size = rows + len(part.rows), size + part.rows.nbytes
+            fits = rows <= _BATCH_ROWS and size <= _BATCH_BYTES
+            if parts and not (fits and part.rows.schema == parts[0].rows.schema):
+                yield parts
+                parts, rows, size = [], len(part.rows), part.rows.nbytes
+            parts.append(part)
+        if parts:
+            yield parts
+
+    def _parts(self) -> Iterator[_Part]:
+        """Yields the rows of the objects as they are stored, and remembers where each object starts."""
         import pyarrow as pa
 
+        read = 0
         for uri in self._uris:
-            self._starts.append((self._given, uri))
+            self._starts.append((read, uri))
             try:
-                for batch in self._of_object(uri):
-                    yield batch if self._places is None else _numbered(batch, self._places[uri])
-                    self._given += len(batch)
+                for rows in self._of_object(uri):
+                    read += len(rows)
+                    if len(rows):
+                        yield _Part(uri, rows)
             except pa.ArrowInvalid as error:
                 raise LoadFailed(f"table {self._table.name}, object {uri}: {error}") from error
             except FileNotFoundError as error:
@@ -53,19 +88,37 @@ class Rows:
                 raise Unavailable(f"table {self._table.name}, object {uri} cannot be read: {error}") from error
 
     def _of_object(self, uri: str) -> Iterator[pa.RecordBatch]:
-        import pyarrow as pa
         import pyarrow.parquet
 
-        schema = pa.schema([(column.name, arrow_type(column.type)) for column in self._table.columns])
+        wanted = {column.name for column in self._table.columns}
         system, path = storage.filesystem(uri)
         with system.open_input_file(path) as source, pyarrow.parquet.ParquetFile(source) as file:
-            there = [name for name in file.schema_arrow.names if name in set(schema.names)]
-            for batch in file.iter_batches(_BATCH_ROWS, columns=there, use_threads=False):
-                columns = [
-                    self._fitting(batch.column(field.name), field) if field.name in there else pa.nulls(len(batch), field.type)
-                    for field in schema
-                ]
-                yield pa.RecordBatch.from_arrays(columns, schema=schema) if columns else batch
+            there = [name for name in file.schema_arrow.names if name in wanted]
+            yield from file.iter_batches(_BATCH_ROWS, columns=there, use_threads=False)
+
+    def _fitted(self, parts: Sequence[_Part]) -> pa.RecordBatch:
+        """Returns the rows of some parts with the table's columns and their types."""
+        import pyarrow as pa
+
+        rows = parts[0].rows
+        if len(parts) > 1:
+            [rows] = pa.Table.from_batches([part.rows for part in parts]).combine_chunks().to_batches()
+        there = set(rows.schema.names)
+        columns = [
+            self._fitting(rows.column(field.name), field) if field.name in there else pa.nulls(len(rows), field.type)
+            for field in self._schema
+        ]
+        batch = pa.RecordBatch.from_arrays(columns, schema=self._schema) if columns else rows
+        if self._places is None:
+            return batch
+        numbers = [number for part in parts for number in [self._places[part.uri]] * len(part.rows)]
+        return batch.append_column(NTH, pa.array(numbers, pa.int32()))
+
+    @cached_property
+    def _schema(self) -> pa.Schema:
+        import pyarrow as pa
+
+        return pa.schema([(column.name, arrow_type(column.type)) for column in self._table.columns])
 
     def _fitting(self, column: pa.Array, field: pa.Field) -> pa.Array:
         """Returns the values with their type, if a text of PostgreSQL can hold them."""
@@ -75,7 +128,8 @@ class Rows:
         try:
             fitting = column if column.type == field.type else column.cast(field.type)
         except pa.ArrowInvalid as error:
-            raise self._refused(self._given + 1, field.name, str(error)) from error
+            place = next(place for place in range(len(column)) if not _can_be(column.slice(place, 1), field.type))
+            raise self._refused(self._given + place + 1, field.name, str(error)) from error
         data = fitting.buffers()[2] if pa.types.is_string(field.type) else None
         if data is None or data.to_pybytes().find(b"\0") < 0:
             return fitting
@@ -109,7 +163,11 @@ class Rows:
         )
 
 
-def _numbered(batch: pa.RecordBatch, number: int) -> pa.RecordBatch:
+def _can_be(value: pa.Array, type_: pa.DataType) -> bool:
     import pyarrow as pa
 
-    return batch.append_column(NTH, pa.array([number] * len(batch), pa.int32()))
+    try:
+        value.cast(type_)
+    except pa.ArrowInvalid:
+        return False
+    return True
