@@ -56,7 +56,7 @@ class Deployment:
             },
             "manifest": {"store": self.store, "overflow": f"{place}/overflow", "archive": f"{place}/archive"},
             "warehouse": {"kind": "postgresql", "url": self.warehouse},
-            "spark": {"conf": str(self._properties())},
+            "spark": {"where": "connect", "conf": str(self._properties())},
         }
 
     def _properties(self) -> Path:
