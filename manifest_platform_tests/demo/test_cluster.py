@@ -12,10 +12,14 @@ from pathlib import Path
 
 import pytest
 
+from manifest_platform import config
 from manifest_platform.cli import main
 from manifest_platform.config import VARIABLE
+from manifest_platform.demo import shop
+from manifest_platform.demo.cluster import Deployment
 from manifest_platform.demo.dynamodb import jars
-from manifest_platform.demo.s3 import versitygw
+from manifest_platform.demo.run import configure
+from manifest_platform.demo.s3 import S3Server, versitygw
 from manifest_platform.demo.stage import HOME_VARIABLE
 from manifest_platform.spark.jars import S3A
 from manifest_platform_tests.demo.test_run import DAY, ROWS, check_story
@@ -52,6 +56,19 @@ def test_the_demo_tells_its_story_on_a_cluster_that_fetches_no_jar(home: Path, t
     assert [*home.rglob("*.jar"), *tmp_path.rglob(".ivy2*")] == []
     assert not (home / "landing").exists(), "it is in S3"
     assert not (home / "manifest.db").exists(), "it is in DynamoDB"
+
+
+def test_the_demo_s_configuration_says_that_spark_computes_behind_a_connect_server(home: Path, tmp_path: Path) -> None:
+    servers = Deployment(
+        S3Server("http://127.0.0.1:1"),
+        "dynamodb://demo?region=eu-west-1&endpoint=http://127.0.0.1:2",
+        "postgresql://demo@127.0.0.1:3/demo",
+        "sc://127.0.0.1:4",
+        tmp_path,
+    )
+    home.mkdir()
+    spark = config.load(configure(shop, home, **servers.configuration(shop.DATASET))).spark
+    assert (spark.where, spark.problem()) == ("connect", "")
 
 
 def test_the_demo_on_a_cluster_has_its_own_store_and_warehouse(capsys: pytest.CaptureFixture[str]) -> None:
