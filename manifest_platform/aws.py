@@ -15,6 +15,7 @@ import os
 import threading
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from datetime import datetime
 from typing import Any
 
 from manifest_platform import masking
@@ -232,15 +233,25 @@ def _add_headers(params: dict[str, Any], model: Any, **_event: Any) -> dict[str,
 def _session(access: Access, environment: Environment) -> Any:
     """The session of an access: reading boto3's models takes thirty times as long as making a client."""
     import boto3
-
-    if not access.role:
-        return boto3.Session(profile_name=access.profile)
-    from botocore.credentials import DeferredRefreshableCredentials
     from botocore.session import get_session
 
     session = get_session()
+    session.get_component("response_parser_factory").set_parser_defaults(timestamp_parser=_time)
+    if not access.role:
+        return boto3.Session(profile_name=access.profile, botocore_session=session)
+    from botocore.credentials import DeferredRefreshableCredentials
+
     session._credentials = DeferredRefreshableCredentials(functools.partial(_assumed, access), "assume-role")
     return boto3.Session(botocore_session=session)
+
+
+def _time(value: Any) -> datetime:
+    """The time of an answer. Two thirds of a listing's CPU time went into botocore's own parser, which knows many forms."""
+    from botocore.utils import parse_timestamp
+
+    if isinstance(value, str) and value[10:11] == "T" and value.endswith("Z"):
+        return datetime.fromisoformat(value)
+    return parse_timestamp(value)
 
 
 def _assumed(access: Access) -> dict[str, str]:

@@ -100,6 +100,12 @@ def entries(folder: str, root: str) -> list[tuple[str, os.stat_result]]:
         return list(_entries(opened, folder))
 
 
+def folders(folder: str, root: str) -> list[tuple[str, bool]]:
+    """Lists a local folder as (name, True for a folder or a link), without the status of each. Raises the errors of `walk`."""
+    with _opened(folder, root, _LISTED) as opened, os.scandir(opened) as found:
+        return [(entry.name, entry.is_dir(follow_symlinks=False) or entry.is_symlink()) for entry in found]
+
+
 def _walk(
     opened: int, folder: str, relative: str, enter: Callable[[str], bool], deep: int
 ) -> Iterator[tuple[str, os.stat_result]]:

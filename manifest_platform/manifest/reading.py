@@ -66,14 +66,16 @@ class Commit:
 
 @dataclass(frozen=True)
 class FullListing:
-    """The progress of the listing of all of a feed's directories, which is read in parts.
+    """The progress of the listings of a feed's directories, which are read in parts.
 
-    `beyond`: the last name that was listed, empty at the beginning. `done_at`: the time at which a listing last reached its
-    end. `version`: the row's version.
+    `beyond`: the last name that the listing of all directories has listed, empty at the beginning. `done_at`: the time at which
+    such a listing last reached its end. `reached`: the logical time up to which looks have listed everything once, so that the
+    next begins there; None if none has ended. `version`: the row's version.
     """
 
     beyond: str = ""
     done_at: datetime | None = None
+    reached: datetime | None = None
     version: int = ABSENT
 
 
@@ -144,6 +146,7 @@ class Reading:
         self._taken_over: set[str] = set()  # feeds whose notes of an older release were converted
         self._nothing_noted: set[str] = set()  # feeds for which discovery last found no notes, and wrote none
         self._full_listings: dict[str, FullListing] = {}
+        self._sorts: dict[str, set[str]] = {}  # by feed, sort keys that have items, for looks at the many items of the past
         self._leases: dict[tuple[str, str], Lease] = {}
         self._rehearsing = False
         self._last_commit: int | None = None  # or an older number, never a newer
@@ -352,6 +355,7 @@ class Reading:
         self._asked.clear()
         self._leases.clear()
         self._full_listings.clear()
+        self._sorts.clear()
         self._taken_over.clear()
         self._nothing_noted.clear()
         self._last_commit = self._read = self._written = None

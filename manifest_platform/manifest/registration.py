@@ -55,6 +55,8 @@ KNOWN = 50_000
 
 It remembers twice the number of keys in one call if that is more.
 """
+SORTS = 200_000
+"""The number of sort keys of items of the past that a Manifest object remembers for a feed, without anything else."""
 
 
 @dataclass(frozen=True)
@@ -259,16 +261,21 @@ class Registering(Choosing):
     def unregistered(self, feed: str, sorts: Iterable[str]) -> set[str]:
         """The sort keys among these that no item has.
 
-        For the many items of the past: what is read of them is not remembered.
+        For the many items of the past: only their sort keys are remembered.
         """
-        left = {sort for sort in sorts if (feed, sort) not in self._uris}
+        heard = self._sorts.setdefault(feed, set())
+        left = {sort for sort in sorts if sort not in heard and (feed, sort) not in self._uris}
         if left:
+            asked = set(left)
             prefix, last = records_prefix(feed), max(left)
             for row in self._pages(prefix, f"{prefix}{min(left)}#"):
                 sort = position_of(row, prefix).partition("#")[0]
                 if sort > last:
                     break
                 left.discard(sort)
+            if len(heard) + len(asked) > SORTS:
+                heard.clear()
+            heard |= asked - left
         return left
 
     def full_listing(self, feed: str) -> FullListing:
@@ -276,18 +283,30 @@ class Registering(Choosing):
         if feed not in self._full_listings:
             row = self.store.get(self.dataset, listed_key(feed))
             done_at = parse_time(row.data["done_at"]) if row and row.data["done_at"] else None
-            self._full_listings[feed] = FullListing(row.data["beyond"], done_at, row.version) if row else FullListing()
+            reached = parse_time(row.data["reached"]) if row and row.data.get("reached") else None  # older releases have none
+            self._full_listings[feed] = FullListing(row.data["beyond"], done_at, reached, row.version) if row else FullListing()
         return self._full_listings[feed]
 
     def keep_full_listing(self, feed: str, beyond: str, done_at: datetime | None) -> None:
         """Stores the progress of the listing since `full_listing` was read. Another process's newer progress stays."""
-        before = self._full_listings.pop(feed, FullListing())
-        data = {"beyond": beyond, "done_at": format_time(done_at) if done_at else None}
+        before = self._full_listings.get(feed, FullListing())
+        self._keep_listing(feed, replace(before, beyond=beyond, done_at=done_at))
+
+    def keep_reached(self, feed: str, reached: datetime) -> None:
+        """Stores the logical time up to which looks have listed everything once. Another process's newer progress stays."""
+        before = self.full_listing(feed)
+        if reached != before.reached:
+            self._keep_listing(feed, replace(before, reached=reached))
+
+    def _keep_listing(self, feed: str, listing: FullListing) -> None:
+        self._full_listings.pop(feed, None)
+        done_at, reached = (format_time(time) if time else None for time in (listing.done_at, listing.reached))
+        data = {"beyond": listing.beyond, "done_at": done_at, "reached": reached}
         try:
-            self.store.transact(self.dataset, [Put(listed_key(feed), data, before.version, lasting=True)], str(uuid4()))
+            self.store.transact(self.dataset, [Put(listed_key(feed), data, listing.version, lasting=True)], str(uuid4()))
         except ConditionFailed:
             return
-        self._full_listings[feed] = FullListing(beyond, done_at, before.version + 1)
+        self._full_listings[feed] = replace(listing, version=listing.version + 1)
 
     def _remember(self, key: ItemKey, checksum: str | None) -> None:
         self._confirmed[key] = checksum

@@ -97,6 +97,9 @@ class Rest:
 SMALL_LOOK_S = 2.0
 """The seconds of processor time of a look after which no pause is needed."""
 _rests: dict[tuple[str | None, str], Rest] = {}
+DISCOVERY_SECONDS = 15.0
+"""The time after which a tick registers no more, and leaves the rest to the next. Dagster ends a tick after 60 seconds."""
+
 _kept: dict[tuple[str | None, str], tuple[Config, int, Pipeline]] = {}
 
 
@@ -189,7 +192,7 @@ def _tick(context: dg.SensorEvaluationContext, pipeline: Pipeline, names: Names,
     if not stands:
         context.log.warning("the manifest's store was replaced or set back to an earlier time: everything is compared again")
         remembered = Remembered()
-    report = discover(pipeline, recalled=True, state=kept.state(pipeline.load.key))
+    report = discover(pipeline, recalled=True, state=kept.state(pipeline.load.key), seconds=DISCOVERY_SECONDS)
     log_findings(context.log, pipeline, report)
     events: list = []
     partitions: list[dg.AddDynamicPartitionsRequest | dg.DeleteDynamicPartitionsRequest] = []
@@ -209,8 +212,12 @@ def _tick(context: dg.SensorEvaluationContext, pipeline: Pipeline, names: Names,
         evaluations(one.pipeline, names.at(one.pipeline.target), now, one.load, one.broken) for one in (reading, *others)
     )
     landed = evaluation(names.landed(pipeline.source.main), REGISTERED, left_out(pipeline, [report]))
-    of_root = f"{landed.asset_key.to_user_string()} {REGISTERED}", str(landed.description), lambda: landed
-    for check, description, evaluate in chain(ours, own_evaluations(pipeline, own, reading.state), [of_root]):
+    of_root = f"{landed.asset_key.to_user_string()} {REGISTERED}"
+    if report.partial and landed.passed:
+        told[of_root] = remembered.told.get(of_root)  # this process has not seen everything yet
+    else:
+        ours = chain(ours, [(of_root, str(landed.description), lambda: landed)])
+    for check, description, evaluate in chain(ours, own_evaluations(pipeline, own, reading.state)):
         told[check] = description
         events += [evaluate()] if description != remembered.told.get(check) else []
     told[LOADED], of_folders = folder_news(pipeline, names, remembered.told.get(LOADED), now)

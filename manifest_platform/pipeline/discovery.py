@@ -2,37 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterator, Sequence
+import time
+from collections.abc import Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import replace
 from datetime import datetime, timedelta
 
-from manifest_platform import storage
 from manifest_platform.manifest import Discovered, ItemKey, Landed, StepState
 from manifest_platform.manifest.dataset import position_name
 from manifest_platform.manifest.item import short_name
 from manifest_platform.manifest.records import format_time, parse_time
+from manifest_platform.manifest.store import Row
 from manifest_platform.pipeline.events import DiscoveryReport, Waiting
+from manifest_platform.pipeline.looking import PART, READ, Look, Part, Sight, read_each, settle_seconds
 from manifest_platform.pipeline.pipeline import Pipeline
-from manifest_platform.sources.directories import (
-    DirectoryName,
-    LandedDirectory,
-    Look,
-    Settle,
-    Unreadable,
-    complete_directories,
-    folder_key,
-)
-from manifest_platform.sources.errors import LandingError, LandingMisconfigured, LandingUnavailable
+from manifest_platform.sources import directories
+from manifest_platform.sources.directories import DirectoryName, LandedDirectory, Settle, complete_directories, folder_key
+from manifest_platform.sources.errors import LandingMisconfigured
 
 FUTURE = timedelta(days=1)
 """A directory dated further than this ahead of the clock is not registered."""
-
-
-PART = 1000
-"""The maximum number of directories by which a look continues the full listing."""
-READ = 100
-"""The maximum number of unknown directories among these that a look reads."""
+LISTINGS = 3
+"""The listings of a look in parts. Files are listed if there was no listing of everything, or of the look-back's names."""
 
 
 def discover(
@@ -41,6 +32,7 @@ def discover(
     recalled: bool = False,
     state: StepState | None = None,
     feeds: Sequence[str] | None = None,
+    seconds: float | None = None,
 ) -> DiscoveryReport:
     """Lists the landing root, and registers the complete directories that the manifest does not know, feed by feed.
 
@@ -48,6 +40,8 @@ def discover(
     the earlier directories, so that all of them are listed once in `full_listing_hours`. A directory dated more than a day
     ahead is reported and not registered, because its load would move the watermark beyond all directories before that date.
 
+    - `seconds`: the time after which the call ends, and the next call continues. A call then lists the newest directories and a
+      part of the look-back at each call. None means that it lists the whole look-back, however long that takes.
     - `recalled`: true if the caller has called `Manifest.recall`, which detects a store that was replaced or restored.
     - `state`: the state of loading, if the caller has just read it. `feeds`: None means all.
 
@@ -57,9 +51,15 @@ def discover(
         pipeline.manifest.recall()
     report = DiscoveryReport()
     state = state or pipeline.manifest.state(pipeline.load)
+    chosen = pipeline.feeds if feeds is None else feeds
+    until = None if seconds is None else time.monotonic() + seconds
     with _told_by_key(pipeline):
-        for feed in pipeline.feeds if feeds is None else feeds:
-            report += _discover(pipeline, feed, everything, state)
+        for number, feed in enumerate(chosen):
+            if until is None:
+                report += _discover(pipeline, feed, everything, state)
+            else:
+                share = max(0.0, until - time.monotonic()) / (len(chosen) - number)
+                report += _discover_a_part(pipeline, feed, state, time.monotonic() + share)
     return report
 
 
@@ -73,39 +73,97 @@ def _told_by_key(pipeline: Pipeline) -> Generator[None]:
 
 
 def _discover(pipeline: Pipeline, feed: str, everything: bool, state: StepState) -> DiscoveryReport:
+    """Lists the whole look-back, or everything, and a part of the full listing."""
     now = pipeline.clock()
     start = None if everything else _look_from(pipeline, feed, now, state)
     there = pipeline.source.look(feed, start, lambda keys: _registered(pipeline, feed, keys))
-    part = _part_of_all(pipeline, feed, start, now)
-    unreadable = (*there.unreadable, *part.unreadable)
-    seen_now = [*part.directories, *there.directories]
-    future = [seen.name for seen in seen_now if seen.time > now + FUTURE]
-    storage_now = there.now or now
-    present = [seen for seen in seen_now if seen.time <= now + FUTURE and pipeline.source.is_over(seen, storage_now)]
-    not_over = [seen for seen in seen_now if seen.time <= now + FUTURE and not pipeline.source.is_over(seen, storage_now)]
-    present, landed, known = _as_items(pipeline, feed, present)
+    looked = frozenset(one.name for one in there.directories)
+    whole = Part(
+        tuple(there.directories),
+        there.unreadable,
+        tuple(there.unparseable),
+        looked,
+        looked,
+        of_all=True,
+        begin=start,
+        known=there.known,
+        requests=there.requests,
+        now=there.now,
+    )
+    report = DiscoveryReport()
+    for part in (*_part_of_all(pipeline, feed, start, now), whole):
+        report += _register(pipeline, feed, part, there.now, now)[0]
+    return report
+
+
+def _discover_a_part(pipeline: Pipeline, feed: str, state: StepState, until: float) -> DiscoveryReport:
+    """Lists the newest directories and parts of the others, and ends when its time is over."""
+    now, manifest = pipeline.clock(), pipeline.manifest
+    sight = pipeline.sights.setdefault(feed, Sight())
+    start, reached = _look_from(pipeline, feed, now, state), manifest.full_listing(feed).reached
+    look = Look(pipeline.source, feed, sight, lambda sorts: manifest.unregistered(feed, sorts), start, reached, now, until)
+    storage_now: datetime | None = None
+    report = DiscoveryReport()
+    listings = 0
+
+    def take(parts: Iterator[Part]) -> None:
+        nonlocal storage_now, listings, report
+        for part in parts:
+            storage_now = part.now or storage_now
+            listings += part.is_listing
+            found, left = _register(pipeline, feed, part, storage_now, now)
+            sight.saw(part, left, storage_now or now, settle_seconds(pipeline.source))
+            report += found
+
+    take(look.parts())
+    if look.reached:
+        manifest.keep_reached(feed, look.reached)
+    if not sight.goes_on:
+        take(_part_of_all(pipeline, feed, start, now))
+    if not sight.goes_on and listings < LISTINGS:
+        take(look.again())
+    return replace(
+        report.without_repeats(),
+        unparseable=sight.unparseable,
+        unreadable=tuple(f"{one.name}: {one.reason}" for one in sight.unreadable),
+        incomplete=tuple(one.name for one in sight.waiting),
+        waiting=sight.waiting,
+        partial=not sight.has_seen_all,
+        goes_on=sight.goes_on,
+    )
+
+
+def _register(
+    pipeline: Pipeline, feed: str, part: Part, storage_now: datetime | None, now: datetime
+) -> tuple[DiscoveryReport, list[tuple[LandedDirectory, Waiting | None]]]:
+    """Registers the complete directories of a part. Returns the report, and the directories that are not registered."""
+    storage_now = storage_now or now
+    ahead = [seen for seen in part.directories if seen.time > now + FUTURE]
+    timely = [seen for seen in part.directories if seen.time <= now + FUTURE]
+    not_over = [seen for seen in timely if not pipeline.source.is_over(seen, storage_now)]
+    present, landed, known = _as_items(pipeline, feed, [one for one in timely if pipeline.source.is_over(one, storage_now)])
     unknown = [seen for seen in present if landed[seen.name].key.id not in known]
     settles = isinstance(pipeline.source.completeness, Settle)
     noted = pipeline.manifest.looks(feed, all_known=not unknown) if settles else {}
-    looks = {name: Look(row.data["checksum"], parse_time(row.data["first_seen"])) for name, row in noted.items()}
+    looks = _looks(noted)
     complete_now, next_looks = complete_directories(unknown, pipeline.source.completeness, looks, storage_now)
     found = pipeline.manifest.discover(
         feed, [landed[seen.name] for seen in complete_now] + [one for one in landed.values() if one.key.id in known]
     )
     moved = {one.landed.key for one in found if one.outcome == "moved"}
     done = {seen.name for seen in complete_now if landed[seen.name].key not in moved}
-    not_looked_at = {name: look for name, look in looks.items() if _is_before(pipeline, name, start) and name not in part.names}
-    settling = {name: look for name, look in next_looks.items() if name not in done} | not_looked_at
     if settles:
+        others = {name: look for name, look in looks.items() if not part.drops(name, pipeline.source.time(name))}
+        settling = others | {name: look for name, look in next_looks.items() if name not in done}
         pipeline.manifest.keep_looks(feed, noted, {name: _note(look) for name, look in settling.items()})
-    if part.upto or part.ends:
-        pipeline.manifest.keep_full_listing(feed, part.upto, now if part.ends else part.done_at)
     ended_keys = moved | {landed[name].key for name in done}
-    waiting = _waiting(pipeline, feed, [one for one in unknown if landed[one.name].key not in ended_keys], not_over)
+    incomplete = [one for one in unknown if landed[one.name].key not in ended_keys]
+    waiting = _waiting(pipeline, feed, incomplete, not_over)
+    left = [*zip([*incomplete, *not_over], waiting, strict=True), *((seen, None) for seen in ahead)]
     names: dict[str, list[str]] = {}
     for one in found:
         names.setdefault(one.outcome, []).append(one.landed.key.name)
-    return DiscoveryReport(
+    report = DiscoveryReport(
         new=tuple(names.get("new", ())),
         late=tuple(names.get("late", ())),
         quarantined=tuple(names.get("quarantined", ())),
@@ -113,17 +171,18 @@ def _discover(pipeline: Pipeline, feed: str, everything: bool, state: StepState)
         moved=tuple(one.landed.key.name for one in found if one.outcome == "moved" and not _is_doubled(pipeline, one)),
         moved_from=tuple(_moved_from(pipeline, found)),
         doubled=tuple(_doubled(pipeline, found)),
-        future=tuple(future),
-        unparseable=tuple(there.unparseable),
-        unreadable=tuple(f"{one.name}: {one.reason}" for one in unreadable),
+        future=tuple(seen.name for seen in ahead),
+        unparseable=part.unparseable,
+        unreadable=tuple(f"{one.name}: {one.reason}" for one in part.unreadable),
         incomplete=tuple(one.name for one in waiting),
         waiting=waiting,
         linked=tuple(f"{seen.name}: {seen.links[0]}" for seen in complete_now if seen.links and seen.name in done),
         skipped=tuple(f"{one.landed.key.name} ({', '.join(one.skipped_by)})" for one in found if one.skipped_by),
-        known=len(names.get("known", ())) + there.known,
-        requests=there.requests + part.requests,
+        known=len(names.get("known", ())) + part.known,
+        requests=part.requests,
         landed=tuple(one.landed for one in found if one.outcome != "moved"),
     )
+    return report, left
 
 
 def glance(pipeline: Pipeline, feed: str, state: StepState | None = None) -> DiscoveryReport:
@@ -141,7 +200,7 @@ def glance(pipeline: Pipeline, feed: str, state: StepState | None = None) -> Dis
     present, landed, known = _as_items(pipeline, feed, [seen for seen in timely if source.is_over(seen, storage_now)])
     unknown = [seen for seen in present if landed[seen.name].key.id not in known]
     noted = pipeline.manifest.looks(feed, all_known=not unknown) if isinstance(source.completeness, Settle) else {}
-    looks = {name: Look(row.data["checksum"], parse_time(row.data["first_seen"])) for name, row in noted.items()}
+    looks = _looks(noted)
     complete, _ = complete_directories(unknown, source.completeness, looks, storage_now)
     left = [seen for seen in unknown if seen not in complete]
     waiting = _waiting(pipeline, feed, left, [seen for seen in timely if not source.is_over(seen, storage_now)])
@@ -182,40 +241,30 @@ def _as_items(
     return items, landed, known
 
 
-@dataclass(frozen=True)
-class _Part:
-    """A part of a feed's full listing: directories before the look-back that the manifest does not know.
-
-    `names`: all directories listed. `upto`: the start of the next part. `ends`: true if this is the last part. `done_at`: the
-    end of the previous full listing.
-    """
-
-    directories: tuple[LandedDirectory, ...] = ()
-    unreadable: tuple[Unreadable, ...] = ()
-    names: frozenset[str] = frozenset()
-    requests: int = 0
-    upto: str = ""
-    ends: bool = False
-    done_at: datetime | None = None
-
-
-def _part_of_all(pipeline: Pipeline, feed: str, start: datetime | None, now: datetime) -> _Part:
-    """Returns the next part of the full listing; empty if none is in progress or due.
+def _part_of_all(pipeline: Pipeline, feed: str, start: datetime | None, now: datetime) -> Iterator[Part]:
+    """Yields the next part of the full listing, if one is in progress or due, and stores the progress afterward.
 
     A look without a `start` covers everything anyway.
     """
     listing = pipeline.manifest.full_listing(feed)
     pause = timedelta(hours=pipeline.dataset.landing.full_listing_hours)
     if not listing.beyond and listing.done_at and timedelta(0) <= now - listing.done_at < pause:
-        return _Part()
-    if start is None:
-        return _Part(ends=True)
-    if (windows := pipeline.source.part(feed, listing.beyond, PART)) is not None:
+        return
+    upto: str | None = None
+    if start is not None:
+        part, upto = _earlier(pipeline, feed, listing.beyond, start)
+        yield part
+    pipeline.manifest.keep_full_listing(feed, upto or "", now if upto is None else listing.done_at)
+
+
+def _earlier(pipeline: Pipeline, feed: str, beyond: str, start: datetime) -> tuple[Part, str | None]:
+    """Returns a part of the directories before the look-back, and where the next begins; None if this is the last."""
+    if (windows := pipeline.source.part(feed, beyond, PART)) is not None:
         early = tuple(one for one in windows.directories if one.time < start)
         names = frozenset(one.name for one in early)
         left = windows.upto if len(early) == len(windows.directories) else None  # each look lists everything from there on
-        return _Part(early, windows.unreadable, names, windows.requests, left or "", left is None, listing.done_at)
-    listed = pipeline.source.names(feed, listing.beyond, PART)
+        return Part(early, windows.unreadable, looked=names, is_listing=True, requests=windows.requests), left
+    listed = pipeline.source.names(feed, beyond, PART)
     before = sorted((name for name in listed.names if name.time < start), key=_folder_key)
     unknown = pipeline.manifest.unregistered(feed, [name.sort for name in before])
     to_read = [name for name in before if name.sort in unknown]
@@ -224,26 +273,10 @@ def _part_of_all(pipeline: Pipeline, feed: str, start: datetime | None, now: dat
         to_read = to_read[:READ]
         upto = _folder_key(to_read[-1])
         before = [name for name in before if _folder_key(name) <= upto]
-    directories: list[LandedDirectory] = []
-    unreadable: list[Unreadable] = []
-    for name in to_read:
-        try:
-            seen = pipeline.source.read(feed, name)
-        except LandingError as error:
-            if isinstance(error, LandingUnavailable) and not storage.is_local(pipeline.source.root):
-                raise
-            unreadable.append(Unreadable(name.name, str(error)))
-            continue
-        directories += [seen] if seen else []
-    return _Part(
-        tuple(directories),
-        tuple(unreadable),
-        frozenset(name.name for name in before),
-        listed.requests + len(to_read),
-        upto or "",
-        upto is None,
-        listing.done_at,
-    )
+    found, unreadable = read_each(pipeline.source, feed, to_read)
+    looked = frozenset(name.name for name in before)
+    requests = listed.requests + len(to_read)
+    return Part(tuple(found), tuple(unreadable), looked=looked, is_listing=True, requests=requests), upto
 
 
 def _folder_key(name: DirectoryName) -> str:
@@ -278,7 +311,11 @@ def _registered(pipeline: Pipeline, feed: str, keys: Sequence[ItemKey]) -> set[I
     return {key for key in keys if key.id in known}
 
 
-def _note(look: Look) -> dict[str, str]:
+def _looks(noted: Mapping[str, Row]) -> dict[str, directories.Look]:
+    return {name: directories.Look(row.data["checksum"], parse_time(row.data["first_seen"])) for name, row in noted.items()}
+
+
+def _note(look: directories.Look) -> dict[str, str]:
     return {"checksum": look.checksum, "first_seen": format_time(look.first_seen)}
 
 
@@ -286,8 +323,3 @@ def _look_from(pipeline: Pipeline, feed: str, now: datetime, state: StepState) -
     watermark = state.feed(feed).watermark
     time_ = pipeline.source.time(position_name(feed, watermark))
     return min(time_, now) - timedelta(days=pipeline.dataset.landing.look_back_days) if time_ else None
-
-
-def _is_before(pipeline: Pipeline, name: str, start: datetime | None) -> bool:
-    time_ = pipeline.source.time(name)
-    return start is not None and time_ is not None and time_ < start

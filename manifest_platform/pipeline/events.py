@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from datetime import UTC, datetime
 from enum import StrEnum
 
@@ -27,6 +27,9 @@ class Waiting:
     over: datetime | None = None
 
 
+_FLAGS = ("partial", "goes_on")
+
+
 @dataclass(frozen=True)
 class DiscoveryReport:
     """The result of discovery: names of directories, by outcome.
@@ -43,6 +46,9 @@ class DiscoveryReport:
     - `incomplete`: not complete yet, with details in `waiting`.
 
     `landed`: all directories that were read and that the manifest has now. `requests`: the number of requests to the storage.
+
+    Of a look in parts: `partial` is true until this process has listed the look-back once, so that others may be incomplete or
+    unreadable. `goes_on` is true if its time was over before everything new was registered.
     """
 
     new: tuple[str, ...] = ()
@@ -62,11 +68,19 @@ class DiscoveryReport:
     known: int = 0
     requests: int = 0
     landed: tuple[Landed, ...] = ()
+    partial: bool = False
+    goes_on: bool = False
 
     def __add__(self, other: DiscoveryReport) -> DiscoveryReport:
-        """Returns the union of two reports on different feeds."""
-        both = {one.name: getattr(self, one.name) + getattr(other, one.name) for one in fields(self)}
-        return DiscoveryReport(**both)
+        """Returns the union of two reports, on different feeds or on different parts of a feed."""
+        both = {one.name: getattr(self, one.name) + getattr(other, one.name) for one in fields(self) if one.name not in _FLAGS}
+        flags = {name: getattr(self, name) or getattr(other, name) for name in _FLAGS}
+        return DiscoveryReport(**both, **flags)
+
+    def without_repeats(self) -> DiscoveryReport:
+        """Returns the same report, in which nothing occurs twice because parts of a feed overlapped."""
+        names = {one.name: getattr(self, one.name) for one in fields(self)}
+        return replace(self, **{name: tuple(dict.fromkeys(one)) for name, one in names.items() if isinstance(one, tuple)})
 
     @property
     def sees_anything(self) -> bool:

@@ -44,6 +44,7 @@ from manifest_platform.sources.source import LOAD, Named, open_source
 from manifest_platform.warehouse.repeats import Repeats
 
 if TYPE_CHECKING:
+    from manifest_platform.pipeline.looking import Sight
     from manifest_platform.warehouse.apply import Warehouse
     from manifest_platform.warehouse.engines.engine import EngineSettings
     from manifest_platform.warehouse.takeover import FormerNotes
@@ -88,6 +89,7 @@ class Pipeline:
         for folder in config.manifest.schemas:
             register_folder(Path(folder))
         self._is_taken_over = False
+        self.sights: dict[str, Sight] = {}  # by feed, what this process remembers between looks in parts
         self.families: dict[str, str] = {}  # the families of tables, as far as this process has read them
         self._stack = ExitStack()
         if store is None:

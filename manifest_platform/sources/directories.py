@@ -128,7 +128,8 @@ class Found:
 
     `known`: the number of directories known to the manifest that were not read. `unparseable`: names below the root that are
     not the source's. `requests`: requests to the object storage. `now`: the time when the listing began, by the storage's
-    clock; None if it was not read. `unreadable`: directories that could not be listed; they do not hold up the others.
+    clock; None if it was not read. `unreadable`: directories that could not be listed; they do not hold up the others. `upto`:
+    the time at which the next part begins, if only a part was asked for; None if nothing is left.
     """
 
     directories: list[LandedDirectory]
@@ -137,6 +138,7 @@ class Found:
     known: int = 0
     now: datetime | None = None
     unreadable: tuple[Unreadable, ...] = ()
+    upto: datetime | None = None
 
 
 @dataclass(frozen=True)
@@ -172,25 +174,27 @@ def find(
     completeness: Marker | Settle,
     below: str = "",
     passed_over: tuple[str, str] | None = None,
+    most: int | None = None,
 ) -> Found:
     """Lists all directories of a root whose names are not below `start`, with their files, in one pass.
 
     Hidden names are ignored. Other names that are not the source's are reported and left alone. Folders that exist only as S3's
     empty folder keys are ignored. An S3 prefix without keys is an empty root. `below`: the landing root, if `root_uri` is a
     folder in it; symbolic links below it are never followed. `passed_over`: a half-open range of names that is not listed,
-    however many names it holds.
+    however many names it holds. `most`: the number of files after which the listing ends, at the next whole minute of names
+    that sort by their time; None means no limit.
 
     Raises LandingMisconfigured if the root does not exist or access is refused, LandingLinked if it is a link or below one, and
     LandingUnavailable if a later try may succeed.
     """
     marker = _marker(completeness)
     if storage.is_local(root_uri):
-        found = _list_local(root_uri, layout, start, marker, below or root_uri, passed_over or NOTHING)
+        found = _list_local(root_uri, layout, start, marker, below or root_uri, passed_over or NOTHING, most)
     else:
-        found = _list_s3(root_uri, layout, start, marker, passed_over or NOTHING)
+        found = _list_s3(root_uri, layout, start, marker, passed_over or NOTHING, most)
     runs = [run.directory(root_uri) for run in found.directories]
     runs.sort(key=lambda run: run.sort)
-    return Found(runs, sorted(found.unparseable), found.requests, 0, found.now, tuple(found.unreadable))
+    return Found(runs, sorted(found.unparseable), found.requests, 0, found.now, tuple(found.unreadable), found.upto)
 
 
 @dataclass(frozen=True)
@@ -239,8 +243,8 @@ def folder_key(name: str) -> str:
 def _names_local(root_uri: str, start: str, beyond: str, most: int | None, below: str) -> _Names:
     root = str(storage.local_path(root_uri))
     with local_root(root):
-        found = [(name, status) for name, status in landed_files.entries(root, str(storage.local_path(below))) if name >= start]
-    names = [name for name, status in found if stat.S_ISDIR(status.st_mode) or stat.S_ISLNK(status.st_mode)]
+        found = landed_files.folders(root, str(storage.local_path(below)))
+    names = [name for name, is_folder in found if is_folder and name >= start]
     now = local_time(root)
     if most is None:
         return names, 0, None, now
@@ -423,20 +427,45 @@ class _Listing:
     unparseable: list[str] = field(default_factory=list)
     unreadable: list[Unreadable] = field(default_factory=list)
     requests: int = 0
+    upto: datetime | None = None
+
+    def end_at(self, time: datetime) -> bool:
+        """Ends the listing before the minute of a time, and returns True, if that leaves anything."""
+        upto = whole_minute(time)
+        kept = [run for run in self.directories if run.name.time < upto]
+        if kept:
+            self.directories, self.upto = kept, upto
+        return bool(kept)
 
 
-def _list_local(root_uri: str, layout: Layout, start: str, marker: str, below: str, passed_over: tuple[str, str]) -> _Listing:
+def whole_minute(time: datetime) -> datetime:
+    """Returns the beginning of a time's minute, at which a part of a listing may end: names sort by time to the minute."""
+    return time.replace(second=0, microsecond=0)
+
+
+def _list_local(
+    root_uri: str,
+    layout: Layout,
+    start: str,
+    marker: str,
+    below: str,
+    passed_over: tuple[str, str],
+    most: int | None,
+) -> _Listing:
     root, landing = str(storage.local_path(root_uri)), str(storage.local_path(below))
     with local_root(root):
-        entries = [(name, status) for name, status in landed_files.entries(root, landing) if name >= start]
+        entries = sorted(one for one in landed_files.folders(root, landing) if one[0] >= start)
     listing = _Listing(local_time(root))
-    for name, status in entries:
+    files = 0
+    for name, is_folder in entries:
         if name.startswith(layout.hidden) or name.endswith(GHOST) or passed_over[0] <= name < passed_over[1]:
             continue
         parsed = layout.parse(name)
-        if parsed is None or not (stat.S_ISDIR(status.st_mode) or stat.S_ISLNK(status.st_mode)):
+        if parsed is None or not is_folder:
             listing.unparseable.append(name)
             continue
+        if most is not None and files >= most and listing.end_at(parsed.time):
+            break
         run = _Reading(name, parsed)
         try:
             _read_local(f"{root}/{name}", landing, marker, layout, run)
@@ -448,6 +477,7 @@ def _list_local(root_uri: str, layout: Layout, start: str, marker: str, below: s
                 listing.unreadable.append(Unreadable(parsed.name, why(error)))
             continue
         listing.directories.append(run)
+        files += len(run.files)
     return listing
 
 
@@ -520,7 +550,9 @@ def _some(names: Sequence[str]) -> str:
     return "; ".join(names[:3]) + (f"; and {len(names) - 3} more" if len(names) > 3 else "")
 
 
-def _list_s3(root_uri: str, layout: Layout, start: str, marker: str, passed_over: tuple[str, str]) -> _Listing:
+def _list_s3(
+    root_uri: str, layout: Layout, start: str, marker: str, passed_over: tuple[str, str], most: int | None
+) -> _Listing:
     bucket, _, prefix = f"{root_uri.removeprefix('s3://')}/".partition("/")
     found: dict[str, _Reading] = {}
     unparseable: set[str] = set()
@@ -528,6 +560,7 @@ def _list_s3(root_uri: str, layout: Layout, start: str, marker: str, passed_over
     spread: list[str] = []
     requests = 0
     now: datetime | None = None
+    upto: datetime | None = None
     client = s3_client(root_uri)
     jump = f"{prefix}{passed_over[0]}", f"{prefix}{passed_over[1]}"
     for page, (answer, attempts) in enumerate(answers(client, bucket, prefix, f"{prefix}{start}", root_uri, jump)):
@@ -548,12 +581,19 @@ def _list_s3(root_uri: str, layout: Layout, start: str, marker: str, passed_over
             _add_key(run, path, key, marker, layout)
             if path == marker and first_page[name] < page:
                 spread.append(name)
-    for name in spread:
+        if most is not None and found and (page + 1) * _PAGE >= most and answer.get("IsTruncated"):
+            last = whole_minute(next(reversed(found.values())).name.time)
+            if next(iter(found.values())).name.time < last:
+                upto = last  # the last directory is not complete
+                break
+    if upto:
+        found = {name: run for name, run in found.items() if run.name.time < upto}
+    for name in filter(found.__contains__, spread):
         # The marker came with a later page than the first files: files written between the two pages were missed.
         requests += _add_keys(client, f"{root_uri}/{name}", marker, layout, found[name])[1]
     readable = [run for run in found.values() if not run.misnamed]
     unreadable = [Unreadable(run.name.name, misnamed(run.misnamed)) for run in found.values() if run.misnamed]
-    return _Listing(now or datetime.now(UTC), readable, list(unparseable), unreadable, requests)
+    return _Listing(now or datetime.now(UTC), readable, list(unparseable), unreadable, requests, upto)
 
 
 def answered_at(answer: Mapping[str, Any]) -> datetime:

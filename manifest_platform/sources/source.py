@@ -272,11 +272,25 @@ class Source(ABC):
         `known` tells which items the manifest has, so that a source need not read those again.
         """
 
+    def look_at(self, feed: str, after: datetime | None, most: int) -> Found:
+        """Returns the directories of a feed from a logical time on, known ones too, up to about `most` files of them.
+
+        Its `upto` is the time at which the next part begins; None if nothing is left. Raises LandingError.
+        """
+        del most
+        return self.look(feed, after, lambda _keys: ())
+
+    @property
+    def names_list_files(self) -> bool:
+        """True if listing the names of directories lists their files anyway, so that `look_at` costs no more than `names`."""
+        return False
+
     @abstractmethod
     def names(self, feed: str, beyond: str, most: int, after: datetime | None = None) -> FoundNames:
         """Returns the names of at most `most` directories of a feed from a logical time on. Raises LandingError.
 
-        `beyond`: the `upto` of the previous part. `after`: None means all directories, whatever their time.
+        `beyond`: the `upto` of the previous part. `after`: None means all directories, whatever their time. A part's names are
+        all those up to the minute of its last name, or all if nothing is left.
         """
 
     def part(self, feed: str, beyond: str, most: int) -> FoundWindows | None:

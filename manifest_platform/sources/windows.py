@@ -107,7 +107,7 @@ def list_windows(
     from_ = after.stop if after else start
     lowest = template.path(from_) if from_ else ""
     if storage.is_local(root_uri):
-        listed = _list_local(root_uri, template, lowest)
+        listed = _list_local(root_uri, template, lowest, most=most)
     else:
         listed = _list_s3(root_uri, template, lowest, most)
     readings = sorted(listed.windows.values(), key=lambda one: one.window.start)
@@ -204,8 +204,8 @@ def _add_key(listed: _Listed, template: Template, path: str, key: Any) -> int:
     return 1
 
 
-def _list_local(root_uri: str, template: Template, lowest: str, only: str = "") -> _Listed:
-    """Lists a local root. `only`: the path of the single window to list."""
+def _list_local(root_uri: str, template: Template, lowest: str, only: str = "", most: int | None = None) -> _Listed:
+    """Lists a local root. `only`: the path of the single window to list. `most`: the number of files after which it ends."""
     root = str(storage.local_path(root_uri))
     with directories.local_root(root):
         landed_files.entries(root, root)
@@ -217,6 +217,9 @@ def _list_local(root_uri: str, template: Template, lowest: str, only: str = "") 
         except (landed_files.NotFollowed, OSError) as error:
             window = template.named(folder)
             listed.unreadable.append(Unreadable(window.name.name if window else folder, _reason(error)))
+        if most is not None and len(listed.windows) > 1 and sum(len(one.files) for one in listed.windows.values()) > most:
+            listed.truncated = True
+            break
     return listed
 
 

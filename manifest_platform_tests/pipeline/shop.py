@@ -31,6 +31,7 @@ from manifest_platform import config, failpoints, storage
 from manifest_platform.demo.events import SCHEMAS, WrittenRun, write_run
 from manifest_platform.listing import LISTING_FILE
 from manifest_platform.manifest import LANDED, Application, ItemKey, Record, lease
+from manifest_platform.manifest.transitions import put_state
 from manifest_platform.pipeline import LOAD, Budget, DrainReport, Event, Pipeline, catching_up
 from manifest_platform.pipeline.chosen import shred_chosen
 from manifest_platform.pipeline.discovery import discover
@@ -294,6 +295,14 @@ def main() -> None:
         report = events[-1]
         assert isinstance(report, DrainReport | MergeReport)
         print(json.dumps(dataclasses.asdict(report), default=str))  # noqa: T201
+
+
+def move_watermark(pipeline: Pipeline, number: int) -> None:
+    """Moves the watermark, as if all runs up to this run had been loaded."""
+    [key] = keys(pipeline, number)
+    state = pipeline.manifest.state(Application(LOAD))
+    moved = state.with_feed("enriched", watermark=key.position, swept=key.position)
+    pipeline.manifest.store.transact(NAME, [put_state(Application(LOAD), moved)], f"watermark {number}")
 
 
 if __name__ == "__main__":

@@ -18,7 +18,7 @@ from manifest_platform.manifest.transitions import put_state
 from manifest_platform.operations.standing import behind, step_status
 from manifest_platform.orchestration.feed_checks import NOT_STOPPED, evaluations
 from manifest_platform.orchestration.keys import Names
-from manifest_platform.pipeline import LOAD, DiscoveryReport, Pipeline, discovery
+from manifest_platform.pipeline import LOAD, DiscoveryReport, discovery
 from manifest_platform.pipeline.discovery import discover
 from manifest_platform.sources import directories
 from manifest_platform.sources.errors import LandingMisconfigured
@@ -29,6 +29,7 @@ from manifest_platform_tests.pipeline.shop import (
     drained,
     history,
     keys,
+    move_watermark,
     run_name,
     run_names,
 )
@@ -278,14 +279,6 @@ def test_a_moved_run_is_reported_at_every_look_even_if_runs_settle(settling: Set
 
 
 # Directories older than the look-back
-
-
-def move_watermark(pipeline: Pipeline, number: int) -> None:
-    """Moves the watermark, as if all runs up to this run had been loaded."""
-    [key] = keys(pipeline, number)
-    state = pipeline.manifest.state(Application(LOAD))
-    moved = state.with_feed("enriched", watermark=key.position, swept=key.position)
-    pipeline.manifest.store.transact(NAME, [put_state(Application(LOAD), moved)], f"watermark {number}")
 
 
 @pytest.fixture

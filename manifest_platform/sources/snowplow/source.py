@@ -82,11 +82,13 @@ _WINDOWS_LANDED = (
 )
 
 
-def list_runs(root: str | Path, after: datetime | None = None, completeness: Marker | Settle = SUCCESS) -> Found:
+def list_runs(
+    root: str | Path, after: datetime | None = None, completeness: Marker | Settle = SUCCESS, most: int | None = None
+) -> Found:
     """Lists the runs at or after a time, with their files, in one pass. Without a time, lists every run.
 
     The listing begins at the name that a run of that minute would have; names that sort before it are not read. `completeness`
-    names the marker file.
+    names the marker file. `most`: the number of files after which the listing ends; None means no limit.
 
     Names in the root that begin with `_` or `.` are ignored; other names that are not runs' are reported and left alone.
     Folders that exist only as S3's empty folder keys are ignored. An S3 prefix without keys is an empty root.
@@ -96,7 +98,7 @@ def list_runs(root: str | Path, after: datetime | None = None, completeness: Mar
     """
     if after is not None and after.tzinfo is None:
         raise ValueError(f"after={after!r} has no time zone; give a time in UTC")
-    found = find(storage.as_uri(root), _LAYOUT, _first_name(after), completeness)
+    found = find(storage.as_uri(root), _LAYOUT, _first_name(after), completeness, most=most)
     return replace(found, directories=[run for run in found.directories if after is None or run.time >= after])
 
 
@@ -275,6 +277,20 @@ class SnowplowEnriched(Source):
             found = list_windows(self.root, self.template, after).found()
             return replace(found, directories=[one for one in found.directories if after is None or one.time >= after])
         return list_runs(self.root, after, self.completeness)
+
+    def look_at(self, feed: str, after: datetime | None, most: int) -> Found:
+        """Returns a part of the runs or windows with their files. A part of windows has at least one window."""
+        if self.template is None:
+            return list_runs(self.root, after, self.completeness, most)
+        part = list_windows(self.root, self.template, after, "", most)
+        last = parse_window_name(part.upto.rstrip("/")) if part.upto else None
+        windows = [one for one in part.directories if after is None or one.time >= after]
+        return replace(part.found(), directories=windows, upto=last.stop if last else None)
+
+    @property
+    def names_list_files(self) -> bool:
+        """True for windows, whose files are in folders of several levels, or told apart by their names only."""
+        return self.template is not None
 
     def names(self, feed: str, beyond: str, most: int, after: datetime | None = None) -> FoundNames:
         """Returns the names of a part of the runs or windows of the landing root."""

@@ -134,8 +134,11 @@ def list_windows(
     after: datetime | None = None,
     completeness: Marker | Settle = SUCCESS,
     feeds: Collection[Feed] = FEEDS,
+    most: int | None = None,
 ) -> Found:
     """Lists the landed windows of some feeds of a vault that stop at or after a time, one listing per feed.
+
+    `most`: the number of files after which the listing ends, for a single feed whose names sort by their time.
 
     A directory's `name` is the window's, as `incr/stoptime=202601010015`. The producer's attempts are ignored. So is a
     directory without files and without the marker: an empty window has the marker alone. A feed whose folder does not exist has
@@ -149,11 +152,12 @@ def list_windows(
     unreadable: list[Unreadable] = []
     requests = 0
     now: datetime | None = None
+    upto: datetime | None = None
     for feed in (feed for feed in _feeds_there(root, folder) if feed in feeds):
         start = "" if after is None else _first_name(feed, after)
         try:
             passed = _passed_over(feed, after)
-            found = find(f"{folder}/{feed}", _layout(feed), start, completeness, storage.as_uri(root), passed)
+            found = find(f"{folder}/{feed}", _layout(feed), start, completeness, storage.as_uri(root), passed, most)
         except LandingLinked as error:
             unreadable.append(Unreadable(feed, str(error)))
             continue
@@ -162,8 +166,9 @@ def list_windows(
         unreadable += found.unreadable
         requests += found.requests
         now = now or found.now
+        upto = found.upto
     runs.sort(key=lambda run: (run.sort, run.name))
-    return Found(runs, unparseable, requests, 0, now, tuple(unreadable))
+    return Found(runs, unparseable, requests, 0, now, tuple(unreadable), upto)
 
 
 def list_window_names(

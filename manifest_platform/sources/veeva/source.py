@@ -153,7 +153,7 @@ class VeevaDirectData(Source):
 
         Windows have about twenty files each, and were verified before they were registered.
         """
-        if self.settings.vault.url is None or feed not in self.settings.vault.feeds:
+        if self._is_landed_by_others(feed):
             return list_windows(self.root, self.vault_id, after, self.completeness, [_feed(feed)])
         if is_missing(self.root):
             return Found([], [], 0)  # the first capture creates it
@@ -175,11 +175,25 @@ class VeevaDirectData(Source):
         requests = listed.requests + len(fresh)
         return Found(landed, listed.unparseable, requests, len(present), listed.now, tuple(unreadable))
 
+    def look_at(self, feed: str, after: datetime | None, most: int) -> Found:
+        """Returns a part of the windows that others landed; none of a feed that is captured, because they were verified.
+
+        Logs and snapshots have two forms of names, which do not sort by time, and few windows: a part is all of them.
+        """
+        if is_missing(self.root) or not self._is_landed_by_others(feed):
+            return Found([], [], 0)
+        sorts = feed == INCR
+        return list_windows(self.root, self.vault_id, after, self.completeness, [_feed(feed)], most if sorts else None)
+
     def names(self, feed: str, beyond: str, most: int, after: datetime | None = None) -> FoundNames:
-        """Returns the names of a part of the windows in the feed's folder."""
+        """Returns the names of a part of the windows in the feed's folder; of logs and snapshots, all names."""
         if is_missing(self.root):
             return FoundNames([], [], 0)
-        return list_window_names(self.root, self.vault_id, _feed(feed), after, beyond=beyond, most=most)
+        limit = most if feed == INCR else None
+        return list_window_names(self.root, self.vault_id, _feed(feed), after, beyond=beyond, most=limit)
+
+    def _is_landed_by_others(self, feed: str) -> bool:
+        return self.settings.vault.url is None or feed not in self.settings.vault.feeds
 
     def read(self, feed: str, name: DirectoryName) -> LandedDirectory | None:
         """Reads a window that others landed; None if it has neither a file nor the marker, as while it is being captured."""

@@ -1,0 +1,312 @@
+"""Looks in parts, as sensors and followers look: bounded requests and time, nothing lost, everything in order."""
+
+from __future__ import annotations
+
+import itertools
+import os
+import time
+from collections.abc import Generator, Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from manifest_platform import aws
+from manifest_platform.manifest import Manifest
+from manifest_platform.pipeline import DiscoveryReport, Pipeline, discovery, looking
+from manifest_platform.pipeline.discovery import discover
+from manifest_platform.sources import directories
+from manifest_platform_tests.pipeline.shop import Shop, move_watermark, run_name, run_names
+
+FEED = "enriched"
+LONG = 3600.0
+MOST_LISTS = 3
+
+
+def land(root: str, *numbers: int, marker: bool = True, files: int = 1) -> None:
+    """Lands empty runs, in S3 or in a local folder."""
+    names = [f"part-{number}.gz" for number in range(files)] + (["_SUCCESS"] if marker else [])
+    for number, name in itertools.product(numbers, names):
+        put(root, f"{run_name(number)}/{name}")
+
+
+def put(root: str, path: str, content: bytes = b"") -> None:
+    if root.startswith("s3://"):
+        bucket, _, prefix = root.removeprefix("s3://").partition("/")
+        aws.client("s3").put_object(Bucket=bucket, Key=f"{prefix}/{path}", Body=content)
+        return
+    file = Path(root.removeprefix("file://")) / path
+    file.parent.mkdir(parents=True, exist_ok=True)
+    file.write_bytes(content)
+
+
+def look(pipeline: Pipeline, seconds: float = LONG) -> DiscoveryReport:
+    return discover(pipeline, seconds=seconds)
+
+
+@contextmanager
+def lists() -> Generator[list[str]]:
+    """The requests that list objects in the block, as the client sends them."""
+    sent: list[str] = []
+
+    def note(request: Any, **_more: Any) -> None:
+        sent.append(request.url)
+
+    events = aws.client("s3").meta.events
+    events.register("before-send.s3.ListObjectsV2", note)
+    try:
+        yield sent
+    finally:
+        events.unregister("before-send.s3.ListObjectsV2", note)
+
+
+@pytest.fixture
+def small_parts(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Makes a part ten names or files, also of S3's answers, so that 100 runs are ten parts."""
+    for module, name, value in (
+        (looking, "PART", 10),
+        (discovery, "PART", 10),
+        (directories, "_PAGE", 10),
+        (looking, "AT_ONCE", 20),
+        (looking, "OVERLAP", 3),
+    ):
+        monkeypatch.setattr(module, name, value)
+
+
+@pytest.fixture
+def remote(s3_bucket: str, tmp_path: Path) -> Shop:
+    return Shop(tmp_path, landing={"root": f"{s3_bucket}/landing"})
+
+
+@pytest.fixture(params=["local", "s3"])
+def shop(request: pytest.FixtureRequest, tmp_path: Path) -> Shop:
+    return Shop(tmp_path) if request.param == "local" else request.getfixturevalue("remote")
+
+
+def root_of(shop: Shop) -> str:
+    with shop.open() as pipeline:
+        return pipeline.source.root
+
+
+@pytest.mark.usefixtures("small_parts")
+def test_a_look_with_nothing_new_lists_three_times_at_most_however_much_has_landed(remote: Shop) -> None:
+    """Earlier, it took a request for each thousand files in the look-back, and that was everything if none was loaded."""
+    land(root_of(remote), *range(60), files=2)
+    with remote.open() as pipeline:
+        assert look(pipeline).new == tuple(run_names(*range(60)))
+        counts = []
+        for _ in range(20):
+            with lists() as sent:
+                assert look(pipeline).registered == ()
+            counts.append(len(sent))
+        move_watermark(pipeline, 59)
+        with lists() as sent:
+            look(pipeline)
+        counts.append(len(sent))
+    remote.ahead = timedelta(days=2)  # now a full listing is due, too
+    with remote.open() as pipeline, lists() as sent:
+        look(pipeline)
+        counts.append(len(sent))
+    assert max(counts) == MOST_LISTS
+    assert min(counts) >= 1
+
+
+@pytest.mark.usefixtures("small_parts")
+def test_a_new_run_costs_its_own_request(remote: Shop) -> None:
+    land(root_of(remote), *range(30))
+    with remote.open() as pipeline:
+        look(pipeline)
+        land(root_of(remote), 31)
+        with lists() as sent:
+            assert look(pipeline).new == (run_name(31),)
+        assert len(sent) <= MOST_LISTS + 1
+
+
+@pytest.mark.usefixtures("small_parts")
+def test_a_run_that_lands_late_in_the_look_back_is_found_after_one_round_of_its_names(shop: Shop) -> None:
+    land(root_of(shop), *range(10), *range(11, 60))
+    with shop.open() as pipeline:
+        look(pipeline)
+        land(root_of(shop), 10)
+        found = [look(pipeline).registered for _ in range(60 // 10 + 1)]
+    assert [names for names in found if names] == [(run_name(10),)]
+
+
+@pytest.mark.usefixtures("small_parts")
+def test_a_run_among_the_newest_that_lands_late_is_found_at_once(shop: Shop) -> None:
+    land(root_of(shop), *range(57), 58, 59)
+    with shop.open() as pipeline:
+        look(pipeline)
+        land(root_of(shop), 57)
+        assert look(pipeline).new == (run_name(57),)
+
+
+@pytest.mark.usefixtures("small_parts")
+def test_a_rewritten_run_is_found_after_one_round_of_the_files(shop: Shop) -> None:
+    land(root_of(shop), *range(40))
+    with shop.open() as pipeline:
+        look(pipeline)
+        put(root_of(shop), f"{run_name(7)}/part-0.gz", b"other")
+        found = [look(pipeline).changed for _ in range(40 * 2 // 8 + 1)]
+    assert (run_name(7),) in found
+
+
+@pytest.mark.usefixtures("small_parts")
+def test_another_process_continues_where_the_last_look_of_any_process_ended(remote: Shop) -> None:
+    land(root_of(remote), *range(60))
+    with remote.open() as pipeline:
+        look(pipeline)
+    land(root_of(remote), 60)
+    with remote.open() as pipeline, lists() as sent:
+        assert look(pipeline).new == (run_name(60),)
+    assert len(sent) <= MOST_LISTS + 1
+
+
+class Clock:
+    """A monotonic clock that moves by a second each time that anybody asks it."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+
+    def __call__(self) -> float:
+        self.now += 1
+        return self.now
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
+    found = Clock()
+    for module in (looking, discovery):
+        monkeypatch.setattr(module, "time", SimpleNamespace(monotonic=found))
+    return found
+
+
+def numbers_in_order(shop: Shop) -> list[str]:
+    """The names of all items, in the order in which they were registered."""
+    with shop.open() as pipeline:
+        items = sorted(pipeline.manifest.items(FEED), key=lambda item: item.records[0].timestamp)
+        return [item.key.name for item in items]
+
+
+@pytest.mark.usefixtures("small_parts")
+def test_a_backlog_is_registered_by_looks_of_bounded_time_in_order_and_exactly_once(shop: Shop, clock: Clock) -> None:
+    land(root_of(shop), *range(150))
+    reports: list[DiscoveryReport] = []
+    while not reports or reports[-1].goes_on:
+        with shop.open() as pipeline:  # each look is another process
+            began = clock.now
+            reports.append(look(pipeline, seconds=8))
+            assert clock.now - began <= 8 + 6, "a look ends with the step in which its time is over"
+        assert reports[-1].new, "each look gets on"
+    assert len(reports) > 2
+    assert [name for report in reports for name in report.registered] == run_names(*range(150))
+    assert numbers_in_order(shop) == run_names(*range(150))
+
+
+@pytest.mark.usefixtures("small_parts")
+def test_a_look_that_is_killed_at_any_step_loses_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    shop = Shop(tmp_path)
+    land(root_of(shop), *range(45))
+    real = Manifest.discover
+    for deaths in itertools.count(1):
+        calls = itertools.count()
+
+        def dying(self: Any, feed: str, landed: Any, calls: Iterator[int] = calls, deaths: int = deaths) -> Any:
+            if next(calls) == deaths:
+                raise KeyboardInterrupt
+            return real(self, feed, landed)
+
+        monkeypatch.setattr(Manifest, "discover", dying)
+        with shop.open() as pipeline:
+            try:
+                report = look(pipeline)
+            except KeyboardInterrupt:
+                continue
+            break
+    assert not report.goes_on
+    assert deaths > 2
+    assert numbers_in_order(shop) == run_names(*range(45))
+
+
+@pytest.mark.usefixtures("small_parts")
+def test_a_run_that_is_not_complete_yet_is_registered_by_the_look_after_its_marker(shop: Shop) -> None:
+    land(root_of(shop), *range(30))
+    land(root_of(shop), 5, marker=False)
+    land(root_of(shop), 40, marker=False)
+    with shop.open() as pipeline:
+        assert look(pipeline).incomplete == (run_name(40),)
+        assert look(pipeline).incomplete == (run_name(40),), "also by a look that did not read it"
+        put(root_of(shop), f"{run_name(40)}/_SUCCESS")
+        found = [look(pipeline) for _ in range(2)]
+    assert [one.new for one in found if one.new] == [(run_name(40),)]
+    assert found[-1].incomplete == ()
+
+
+def test_an_abandoned_run_is_read_again_after_a_twentieth_of_the_time_since_its_last_change(tmp_path: Path) -> None:
+    shop = Shop(tmp_path)
+    land(root_of(shop), 1, marker=False)
+    file = next(shop.directory(1).iterdir())
+    old = time.time() - 7200
+    os.utime(file, (old, old))
+    sight = looking.Sight()
+    name = directories.DirectoryName("run", "run", datetime(2024, 5, 14, tzinfo=UTC))
+    now = datetime.now(UTC)
+    for age, settle, pause in ((0, None, 0), (200, None, 10), (7200, None, 360), (10**7, None, 3600), (7200, 60.0, 60)):
+        sight.wait_for(name, None, now - timedelta(seconds=age), now, settle)
+        assert sight.later["run"].due - time.monotonic() == pytest.approx(pause, abs=1)
+
+
+def test_a_name_that_is_not_a_runs_is_reported_until_it_is_gone(shop: Shop) -> None:
+    land(root_of(shop), *range(5))
+    put(root_of(shop), "run=yesterday/part.gz")
+    put(root_of(shop), "notes.txt")
+    with shop.open() as pipeline:
+        assert [look(pipeline).unparseable for _ in range(2)] == [("notes.txt", "run=yesterday")] * 2
+        if root_of(shop).startswith("file"):
+            (shop.home / "landing" / "notes.txt").unlink()
+            look(pipeline)
+            assert look(pipeline).unparseable == ("run=yesterday",)
+
+
+@pytest.mark.usefixtures("small_parts")
+def test_findings_outside_a_part_stay_in_the_report(shop: Shop) -> None:
+    """A warning about the landing root would otherwise come and go with the parts."""
+    land(root_of(shop), *range(40))
+    put(root_of(shop), "run=2024-05-14-1230/part.gz")
+    with shop.open() as pipeline:
+        reports = [look(pipeline) for _ in range(30)]
+    whole = [report for report in reports if not report.partial]
+    assert len(whole) > 10
+    assert {report.unparseable for report in whole} == {("run=2024-05-14-1230",)}
+
+
+@pytest.mark.usefixtures("small_parts")
+def test_windows_of_time_are_looked_at_in_parts(s3_bucket: str, tmp_path: Path) -> None:
+    layout = {"layout": "{yyyy}/{MM}/{dd}/{HH}", "settle_seconds": 1}
+    shop = Shop(tmp_path, landing={"root": f"{s3_bucket}/landing", **layout})
+    root = root_of(shop)
+    for hour, number in itertools.product(range(20), range(3)):
+        put(root, f"2024/05/14/{hour:02}/{number}.gz")
+    shop.ahead = timedelta(days=2)
+    with shop.open() as pipeline:
+        known = _looking(pipeline, 20)
+        with lists() as sent:
+            look(pipeline)
+        assert len(sent) <= MOST_LISTS
+        put(root, "2024/05/14/03/late.gz")
+        late = set(_looking(pipeline, 21)) - set(known)
+    assert known == [f"hour=2024-05-14-{hour:02}" for hour in range(20)]
+    assert late == {"hour=2024-05-14-03-late-1"}
+
+
+def _looking(pipeline: Pipeline, count: int) -> list[str]:
+    """Looks until this number of items is registered, or in vain for a minute, and returns their names."""
+    until = time.monotonic() + 60
+    while True:
+        look(pipeline)
+        names = [item.key.name for item in pipeline.manifest.items(FEED)]
+        if len(names) >= count or time.monotonic() > until:
+            return names
