@@ -70,12 +70,14 @@ class FullListing:
 
     `beyond`: the last name that the listing of all directories has listed, empty at the beginning. `done_at`: the time at which
     such a listing last reached its end. `reached`: the logical time up to which looks have listed everything once, so that the
-    next begins there; None if none has ended. `version`: the row's version.
+    next begins there; None if none has ended. `place`: the landing root and its layout, for which this holds; empty in rows of
+    older releases. `version`: the row's version.
     """
 
     beyond: str = ""
     done_at: datetime | None = None
     reached: datetime | None = None
+    place: str = ""
     version: int = ABSENT
 
 

@@ -278,30 +278,33 @@ class Registering(Choosing):
             heard |= asked - left
         return left
 
-    def full_listing(self, feed: str) -> FullListing:
-        """The progress of the listing of all of a feed's directories. Read once, then remembered."""
+    def full_listing(self, feed: str, place: str = "") -> FullListing:
+        """Returns the progress of the listing of all directories of a feed: one request, once for each Manifest object.
+
+        `place`: the landing root and its layout now. Progress of another place is forgotten. Empty: wherever it was made.
+        """
         if feed not in self._full_listings:
             row = self.store.get(self.dataset, listed_key(feed))
-            done_at = parse_time(row.data["done_at"]) if row and row.data["done_at"] else None
-            reached = parse_time(row.data["reached"]) if row and row.data.get("reached") else None  # older releases have none
-            self._full_listings[feed] = FullListing(row.data["beyond"], done_at, reached, row.version) if row else FullListing()
-        return self._full_listings[feed]
+            self._full_listings[feed] = _listing_of(row) if row else FullListing()
+        found = self._full_listings[feed]
+        if place and found.place not in ("", place):
+            found = FullListing(version=found.version)
+        return replace(found, place=place or found.place)
 
-    def keep_full_listing(self, feed: str, beyond: str, done_at: datetime | None) -> None:
+    def keep_full_listing(self, feed: str, beyond: str, done_at: datetime | None, place: str) -> None:
         """Stores the progress of the listing since `full_listing` was read. Another process's newer progress stays."""
-        before = self._full_listings.get(feed, FullListing())
-        self._keep_listing(feed, replace(before, beyond=beyond, done_at=done_at))
+        self._keep_listing(feed, replace(self.full_listing(feed, place), beyond=beyond, done_at=done_at))
 
-    def keep_reached(self, feed: str, reached: datetime) -> None:
+    def keep_reached(self, feed: str, reached: datetime, place: str) -> None:
         """Stores the logical time up to which looks have listed everything once. Another process's newer progress stays."""
-        before = self.full_listing(feed)
+        before = self.full_listing(feed, place)
         if reached != before.reached:
             self._keep_listing(feed, replace(before, reached=reached))
 
     def _keep_listing(self, feed: str, listing: FullListing) -> None:
         self._full_listings.pop(feed, None)
         done_at, reached = (format_time(time) if time else None for time in (listing.done_at, listing.reached))
-        data = {"beyond": listing.beyond, "done_at": done_at, "reached": reached}
+        data = {"beyond": listing.beyond, "done_at": done_at, "reached": reached, "place": listing.place}
         try:
             self.store.transact(self.dataset, [Put(listed_key(feed), data, listing.version, lasting=True)], str(uuid4()))
         except ConditionFailed:
@@ -422,6 +425,11 @@ class Registering(Choosing):
             return rule
 
         return optimistically(attempt, lambda: Refused(f"the skip rules changed {TRIES} times while they were read; try again"))
+
+
+def _listing_of(row: Row) -> FullListing:
+    done_at, reached = (parse_time(text) if (text := row.data.get(name)) else None for name in ("done_at", "reached"))
+    return FullListing(row.data["beyond"], done_at, reached, row.data.get("place", ""), row.version)
 
 
 def lateness(key: ItemKey, steps: Sequence[Step], states: Mapping[str, StepState]) -> Literal["new", "late", "quarantined"]:

@@ -96,10 +96,10 @@ class Rest:
 
 SMALL_LOOK_S = 2.0
 """The seconds of processor time of a look after which no pause is needed."""
-_rests: dict[tuple[str | None, str], Rest] = {}
 DISCOVERY_SECONDS = 15.0
 """The time after which a tick registers no more, and leaves the rest to the next. Dagster ends a tick after 60 seconds."""
 
+_rests: dict[tuple[str | None, str], Rest] = {}
 _kept: dict[tuple[str | None, str], tuple[Config, int, Pipeline]] = {}
 
 
@@ -192,6 +192,7 @@ def _tick(context: dg.SensorEvaluationContext, pipeline: Pipeline, names: Names,
     if not stands:
         context.log.warning("the manifest's store was replaced or set back to an earlier time: everything is compared again")
         remembered = Remembered()
+        pipeline.sights.clear()
     report = discover(pipeline, recalled=True, state=kept.state(pipeline.load.key), seconds=DISCOVERY_SECONDS)
     log_findings(context.log, pipeline, report)
     events: list = []

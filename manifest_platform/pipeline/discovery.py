@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Generator, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from datetime import datetime, timedelta
@@ -37,8 +37,9 @@ def discover(
     """Lists the landing root, and registers the complete directories that the manifest does not know, feed by feed.
 
     A call lists the directories from the watermark's logical time minus the look-back, or `everything`. It also lists a part of
-    the earlier directories, so that all of them are listed once in `full_listing_hours`. A directory dated more than a day
-    ahead is reported and not registered, because its load would move the watermark beyond all directories before that date.
+    all directories, from where another call ended, so that all are listed once in `full_listing_hours`. A directory dated more
+    than a day ahead is reported and not registered, because its load would move the watermark beyond all directories before
+    that date.
 
     - `seconds`: the time after which the call ends, and the next call continues. A call then lists the newest directories and a
       part of the look-back at each call. None means that it lists the whole look-back, however long that takes.
@@ -47,8 +48,8 @@ def discover(
 
     Raises LandingError.
     """
-    if not recalled:
-        pipeline.manifest.recall()
+    if not recalled and not pipeline.manifest.recall():
+        pipeline.sights.clear()
     report = DiscoveryReport()
     state = state or pipeline.manifest.state(pipeline.load)
     chosen = pipeline.feeds if feeds is None else feeds
@@ -91,7 +92,11 @@ def _discover(pipeline: Pipeline, feed: str, everything: bool, state: StepState)
         now=there.now,
     )
     report = DiscoveryReport()
-    for part in (*_part_of_all(pipeline, feed, start, now), whole):
+
+    def earlier(beyond: str) -> _Listed | None:
+        return _listed(pipeline, feed, beyond, before=start) if start else None
+
+    for part in (*_part_of_all(pipeline, feed, now, earlier), whole):
         report += _register(pipeline, feed, part, there.now, now)[0]
     return report
 
@@ -100,7 +105,8 @@ def _discover_a_part(pipeline: Pipeline, feed: str, state: StepState, until: flo
     """Lists the newest directories and parts of the others, and ends when its time is over."""
     now, manifest = pipeline.clock(), pipeline.manifest
     sight = pipeline.sights.setdefault(feed, Sight())
-    start, reached = _look_from(pipeline, feed, now, state), manifest.full_listing(feed).reached
+    layout = pipeline.source.layout
+    start, reached = _look_from(pipeline, feed, now, state), manifest.full_listing(feed, layout).reached
     look = Look(pipeline.source, feed, sight, lambda sorts: manifest.unregistered(feed, sorts), start, reached, now, until)
     storage_now: datetime | None = None
     report = DiscoveryReport()
@@ -117,9 +123,9 @@ def _discover_a_part(pipeline: Pipeline, feed: str, state: StepState, until: flo
 
     take(look.parts())
     if look.reached:
-        manifest.keep_reached(feed, look.reached)
+        manifest.keep_reached(feed, look.reached, layout)
     if not sight.goes_on:
-        take(_part_of_all(pipeline, feed, start, now))
+        take(_part_of_all(pipeline, feed, now, lambda beyond: _listed(pipeline, feed, beyond, waiting=sight.later)))
     if not sight.goes_on and listings < LISTINGS:
         take(look.again())
     return replace(
@@ -241,40 +247,51 @@ def _as_items(
     return items, landed, known
 
 
-def _part_of_all(pipeline: Pipeline, feed: str, start: datetime | None, now: datetime) -> Iterator[Part]:
+_Listed = tuple[Part, str | None]
+
+
+def _part_of_all(pipeline: Pipeline, feed: str, now: datetime, list_: Callable[[str], _Listed | None]) -> Iterator[Part]:
     """Yields the next part of the full listing, if one is in progress or due, and stores the progress afterward.
 
-    A look without a `start` covers everything anyway.
+    `list_` lists what is beyond a name. It returns None if the caller lists everything anyway.
     """
-    listing = pipeline.manifest.full_listing(feed)
+    layout = pipeline.source.layout
+    listing = pipeline.manifest.full_listing(feed, layout)
     pause = timedelta(hours=pipeline.dataset.landing.full_listing_hours)
     if not listing.beyond and listing.done_at and timedelta(0) <= now - listing.done_at < pause:
         return
     upto: str | None = None
-    if start is not None:
-        part, upto = _earlier(pipeline, feed, listing.beyond, start)
+    if listed := list_(listing.beyond):
+        part, upto = listed
         yield part
-    pipeline.manifest.keep_full_listing(feed, upto or "", now if upto is None else listing.done_at)
+    pipeline.manifest.keep_full_listing(feed, upto or "", now if upto is None else listing.done_at, layout)
 
 
-def _earlier(pipeline: Pipeline, feed: str, beyond: str, start: datetime) -> tuple[Part, str | None]:
-    """Returns a part of the directories before the look-back, and where the next begins; None if this is the last."""
+def _listed(
+    pipeline: Pipeline, feed: str, beyond: str, *, before: datetime | None = None, waiting: Collection[str] = ()
+) -> _Listed:
+    """Returns a part of all directories, and where the next begins; None if this is the last.
+
+    `before`: only directories before this time; None means all. `waiting`: the names of directories that are not read, because
+    the caller reads them when it is their turn.
+    """
     if (windows := pipeline.source.part(feed, beyond, PART)) is not None:
-        early = tuple(one for one in windows.directories if one.time < start)
+        early = tuple(one for one in windows.directories if before is None or one.time < before)
         names = frozenset(one.name for one in early)
         left = windows.upto if len(early) == len(windows.directories) else None  # each look lists everything from there on
         return Part(early, windows.unreadable, looked=names, is_listing=True, requests=windows.requests), left
     listed = pipeline.source.names(feed, beyond, PART)
-    before = sorted((name for name in listed.names if name.time < start), key=_folder_key)
-    unknown = pipeline.manifest.unregistered(feed, [name.sort for name in before])
-    to_read = [name for name in before if name.sort in unknown]
+    wanted = [name for name in listed.names if (before is None or name.time < before) and name.name not in waiting]
+    wanted.sort(key=_folder_key)
+    unknown = pipeline.manifest.unregistered(feed, [name.sort for name in wanted])
+    to_read = [name for name in wanted if name.sort in unknown]
     upto = listed.upto
     if len(to_read) > READ:
         to_read = to_read[:READ]
         upto = _folder_key(to_read[-1])
-        before = [name for name in before if _folder_key(name) <= upto]
+        wanted = [name for name in wanted if _folder_key(name) <= upto]
     found, unreadable = read_each(pipeline.source, feed, to_read)
-    looked = frozenset(name.name for name in before)
+    looked = frozenset(name.name for name in wanted)
     requests = listed.requests + len(to_read)
     return Part(tuple(found), tuple(unreadable), looked=looked, is_listing=True, requests=requests), upto
 

@@ -208,7 +208,7 @@ class Look:
                 yield from self._due()
             yield from self._of(stretch)
             if self.sight.goes_on:
-                self.reached = self._upto
+                self.reached = _with_overlap([*recent, *stretch.times], self._upto)
                 return
             recent = [*recent, *stretch.times][-OVERLAP:] if not self.source.names_list_files else stretch.times
             if stretch.upto is None:
@@ -216,7 +216,7 @@ class Look:
             walked, begin = True, stretch.upto
             if not self._has_time:
                 self.sight.goes_on = True
-                self.reached = begin
+                self.reached = _with_overlap(recent, begin)
                 return
         if self.reached is None or walked:
             before = self.reached if self.reached is not None else self.start
@@ -373,6 +373,12 @@ class _Stretch:
             listed.requests,
             listed.now,
         )
+
+
+def _with_overlap(times: Sequence[datetime], upto: datetime | None) -> datetime | None:
+    """Returns the time from which the next look lists again: that of some of the newest names before the end of a look."""
+    before = [time for time in times if upto is None or time < upto][-OVERLAP:]
+    return whole_minute(before[0]) if before else upto
 
 
 def settle_seconds(source: Source) -> float | None:

@@ -157,6 +157,11 @@ class Source(ABC):
         self.root = storage.as_uri(landing.root)
         self.completeness = Marker(landing.marker) if landing.complete == "marker" else Settle(landing.settle_seconds)
 
+    @property
+    def layout(self) -> str:
+        """The landing root and the form of names in it. The progress of listings is forgotten when either changes."""
+        return self.root
+
     def holds(self, uri: str) -> bool:
         """True if a URI is below the landing root. `…/landing-of-another` is not below `…/landing`."""
         return uri.startswith(f"{self.root}/")

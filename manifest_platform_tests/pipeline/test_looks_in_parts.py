@@ -165,6 +165,76 @@ def test_another_process_continues_where_the_last_look_of_any_process_ended(remo
     assert len(sent) <= MOST_LISTS + 1
 
 
+@pytest.mark.usefixtures("small_parts")
+def test_a_late_run_is_found_even_if_each_look_is_another_process(shop: Shop) -> None:
+    """What a process remembers between looks is lost then; the full listing's progress is in the manifest."""
+    land(root_of(shop), *range(30), *range(31, 60))
+    with shop.open() as pipeline:
+        for _ in range(10):
+            look(pipeline)
+    land(root_of(shop), 30)
+    shop.ahead = timedelta(days=2)
+    found = []
+    for _ in range(60 // 10 + 1):
+        with shop.open() as pipeline:
+            found += look(pipeline).registered
+    assert found == [run_name(30)]
+
+
+@pytest.mark.usefixtures("small_parts")
+def test_two_processes_that_look_in_turns_find_everything_once(shop: Shop) -> None:
+    land(root_of(shop), *range(0, 120, 2))
+    with shop.open() as one, shop.open() as other:
+        found = [name for pipeline in (one, other) * 3 for name in look(pipeline).registered]
+        land(root_of(shop), *range(1, 120, 2))
+        found += [name for pipeline in (one, other) * 20 for name in look(pipeline).registered]
+    assert sorted(found) == run_names(*range(120))
+
+
+@pytest.mark.usefixtures("small_parts")
+def test_runs_of_another_landing_root_are_registered_in_order(tmp_path: Path) -> None:
+    """A dataset that was tried out with new runs, and is then pointed at older ones, would load the new ones first."""
+    tried = Shop(tmp_path)
+    land(root_of(tried), *range(200, 260))
+    with tried.open() as pipeline:
+        look(pipeline)
+    (tmp_path / "all").mkdir()
+    shop = Shop(tmp_path, landing={"root": "all"})
+    land(root_of(shop), *range(0, 100), *range(300, 310))
+    with shop.open() as pipeline:
+        found = look(pipeline).registered
+    assert list(found) == run_names(*range(100), *range(300, 310))
+
+
+@pytest.mark.usefixtures("small_parts")
+def test_runs_dated_years_ahead_by_a_wrong_clock_hide_no_others(shop: Shop) -> None:
+    land(root_of(shop), *range(30), *range(200_000, 200_030))
+    shop.ahead = timedelta(days=2000)
+    with shop.open() as pipeline:
+        assert len(look(pipeline).new) == 60
+    shop.ahead = timedelta(0)
+    land(root_of(shop), 30, 31)
+    with shop.open() as pipeline:
+        found = [name for _ in range(60 // 10 + 1) for name in look(pipeline).registered]
+    assert found == run_names(30, 31)
+
+
+@pytest.mark.usefixtures("small_parts")
+def test_a_manifest_that_was_set_back_is_filled_again(tmp_path: Path) -> None:
+    shop = Shop(tmp_path)
+    land(root_of(shop), *range(40))
+    with shop.open() as pipeline:
+        look(pipeline)
+    database = tmp_path / "manifest.db"
+    before = database.read_bytes()
+    with shop.open() as pipeline:
+        land(root_of(shop), *range(40, 90))
+        assert look(pipeline).new == tuple(run_names(*range(40, 90)))
+    database.write_bytes(before)
+    with shop.open() as pipeline:
+        assert look(pipeline).new == tuple(run_names(*range(40, 90)))
+
+
 class Clock:
     """A monotonic clock that moves by a second each time that anybody asks it."""
 
@@ -204,6 +274,20 @@ def test_a_backlog_is_registered_by_looks_of_bounded_time_in_order_and_exactly_o
     assert len(reports) > 2
     assert [name for report in reports for name in report.registered] == run_names(*range(150))
     assert numbers_in_order(shop) == run_names(*range(150))
+
+
+@pytest.mark.usefixtures("small_parts")
+def test_a_run_that_lands_late_before_the_end_of_a_look_that_ran_out_of_time_is_found_by_the_next(
+    shop: Shop, clock: Clock
+) -> None:
+    land(root_of(shop), *range(0, 300, 2))
+    with shop.open() as pipeline:
+        registered = look(pipeline, seconds=8).registered
+    number = run_names(*range(300)).index(registered[-1])
+    land(root_of(shop), number - 1)
+    with shop.open() as pipeline:
+        assert look(pipeline, seconds=8).registered[0] == run_name(number - 1)
+    assert clock.now
 
 
 @pytest.mark.usefixtures("small_parts")

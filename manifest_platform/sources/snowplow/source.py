@@ -278,6 +278,11 @@ class SnowplowEnriched(Source):
             return replace(found, directories=[one for one in found.directories if after is None or one.time >= after])
         return list_runs(self.root, after, self.completeness)
 
+    @property
+    def layout(self) -> str:
+        """The landing root and the form of names in it."""
+        return f"{self.root} {self.settings.landing.layout}"
+
     def look_at(self, feed: str, after: datetime | None, most: int) -> Found:
         """Returns a part of the runs or windows with their files. A part of windows has at least one window."""
         if self.template is None:
