@@ -11,13 +11,20 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 
 from manifest_platform import outward
-from manifest_platform.manifest import Application, Holding, Item, Standing, StepState
+from manifest_platform.manifest import Application, Holding, Item, ItemKey, Standing
 from manifest_platform.manifest.dataset import judge, position_name
 from manifest_platform.manifest.records import parse_time
 from manifest_platform.operations.landing import completing
 from manifest_platform.pipeline import SHRED, Pipeline
 from manifest_platform.remedies import Action, Remedy
-from manifest_platform.sources.directories import DirectoryName, LandedDirectory, Look, Settle, complete_directories
+from manifest_platform.sources.directories import (
+    DirectoryName,
+    LandedDirectory,
+    Look,
+    Settle,
+    complete_directories,
+    whole_minute,
+)
 from manifest_platform.sources.errors import LandingDamaged
 
 NAMED = 3
@@ -25,7 +32,10 @@ NAMED = 3
 READ = 100
 """The maximum number of unknown directories of a feed that are read, to tell incomplete ones from others."""
 
-_PAGE = 10_000  # S3 gives at most a thousand of them with an answer
+STRETCH = 1000
+"""The number of items that are compared at once; all of the same minute are."""
+
+_PAGE = 1000  # what S3 gives with an answer
 _SETTLED = frozenset((Standing.DONE, Standing.SKIPPED, Standing.CUT_OFF, Standing.SUPERSEDED))
 
 
@@ -101,89 +111,150 @@ def compare(pipeline: Pipeline, days: float | None = None, age: float | None = N
     that a directory may take to be loaded after its time has ended and after it has landed; by default `load.max_lag_seconds`.
     Younger directories are left out. Raises LandingError.
     """
-    state = pipeline.manifest.state(pipeline.load)
+    return next(found for found in in_steps(pipeline, days, age) if found is not None)
+
+
+def in_steps(pipeline: Pipeline, days: float | None = None, age: float | None = None) -> Iterator[Folders | None]:
+    """Yields None after each stretch of a comparison, and then its result, so that the caller may continue later.
+
+    Arguments and errors as for `compare`. Each stretch of the period is compared with the manifest as it is by then.
+    """
     period = timedelta(days=pipeline.dataset.landing.look_back_days if days is None else days)
     patience = timedelta(seconds=pipeline.dataset.load.max_lag_seconds if age is None else age)
-    found = [_compare_feed(pipeline, feed, state, period, patience) for feed in pipeline.feeds]
-    return sum(found[1:], found[0]) if found else Folders(pipeline.name, pipeline.source.root, None)
+    found: list[Folders] = []
+    for feed in pipeline.feeds:
+        of_feed = _Feed(pipeline, feed, period, patience)
+        for _ in of_feed.stretches():
+            yield None
+        found.append(of_feed.result())
+    yield sum(found[1:], found[0]) if found else Folders(pipeline.name, pipeline.source.root, None)
 
 
 @dataclass
 class _Items:
-    """The items of a period: all sort keys, those that are not loaded, and those that are."""
+    """The items of a stretch: all sort keys, those that are not loaded, and those that are."""
 
     sorts: set[str] = field(default_factory=set)
     open: list[Item] = field(default_factory=list)
     loaded: list[Item] = field(default_factory=list)
 
 
-def _compare_feed(pipeline: Pipeline, feed: str, state: StepState, period: timedelta, patience: timedelta) -> Folders:
-    now = pipeline.clock()
-    newest = pipeline.source.time(position_name(feed, state.feed(feed).watermark))
-    since = min(newest, now) - period if newest else None
-    # The items come first: an item that is loaded meanwhile has landed before, so that its name is listed.
-    items = _items(pipeline, feed, state, since)
-    names, requests = _names(pipeline, feed, since)
-    there = {name.sort for name in names}
-    unknown = [name for name in names if name.sort not in items.sorts and _is_over(pipeline, name.name, now - patience)]
-    incomplete, recent = _read(pipeline, feed, unknown[:READ], patience)
-    on_demand = feed in pipeline.source.on_demand
-    lost = [one for one in items.open if not (_is_there(one, there) or one.processed_by(Application(SHRED)))]
-    waiting = [one for one in items.open if one not in lost and _has_waited(pipeline, one, now - patience)]
-    strangers = [name.name for name in unknown if name.name not in incomplete | recent]
-    return Folders(
-        pipeline.name,
-        pipeline.source.root,
-        since,
-        () if on_demand else tuple(sorted([*(one.key.name for one in waiting), *strangers])),
-        () if on_demand else tuple(sorted(one.key.name for one in lost)),
-        tuple(sorted(one.key.name for one in items.loaded if not (_is_there(one, there) or one.deletion_of(Holding.LANDING)))),
-        tuple(sorted(incomplete)),
-        len(names),
-        requests + min(len(unknown), READ),
-        completing(pipeline),
-        () if on_demand else tuple(_remedies(lost, waiting, strangers)),
-    )
+class _Feed:
+    """The comparison of a feed, stretch by stretch."""
+
+    def __init__(self, pipeline: Pipeline, feed: str, period: timedelta, patience: timedelta):
+        self._pipeline, self._feed, self._patience = pipeline, feed, patience
+        newest = pipeline.source.time(position_name(feed, pipeline.manifest.state(pipeline.load).feed(feed).watermark))
+        self._since = min(newest, pipeline.clock()) - period if newest else None
+        self._waiting: list[ItemKey] = []
+        self._strangers: list[str] = []
+        self._lost: list[ItemKey] = []
+        self._deleted: list[str] = []
+        self._incomplete: list[str] = []
+        self._names = self._requests = self._read = 0
+
+    def stretches(self) -> Iterator[None]:
+        """Compares the period stretch by stretch, the newest first, and yields after each."""
+        last, end = "", None
+        while True:
+            stretch, begin = self._next(last)
+            self._compare(stretch, begin or self._since, end)
+            yield
+            if begin is None:
+                return
+            last, end = stretch[-1].key.position, begin
+
+    def _next(self, last: str) -> tuple[list[Item], datetime | None]:
+        """Reads the next items of the period, newest first. Returns them, and where they begin; None if none are left.
+
+        `last`: the position before which they end.
+        """
+        stretch: list[Item] = []
+        begin: datetime | None = None
+        for item in self._pipeline.manifest.items(self._feed, after=last, reverse=True):
+            time = self._pipeline.source.time(item.key.name)
+            if self._since and time and time < self._since:
+                break
+            if time and begin and time < begin and len(stretch) >= STRETCH:
+                return stretch, begin
+            stretch.append(item)
+            begin = whole_minute(time) if time else begin
+        return stretch, None
+
+    def _compare(self, stretch: Sequence[Item], begin: datetime | None, end: datetime | None) -> None:
+        """Compares a stretch. Its items were read first: an item that is loaded meanwhile has landed before, and is listed."""
+        pipeline, upto = self._pipeline, self._pipeline.clock() - self._patience
+        items = self._judged(stretch)
+        names, requests = _names(pipeline, self._feed, begin, end)
+        there = {name.sort for name in names}
+        unknown = [name for name in names if name.sort not in items.sorts and _is_over(pipeline, name.name, upto)]
+        to_read = unknown[: READ - self._read]
+        incomplete, recent = _read(pipeline, self._feed, to_read, self._patience)
+        lost = [one for one in items.open if not (_is_there(one, there) or one.processed_by(Application(SHRED)))]
+        waiting = [one for one in items.open if one not in lost and _has_waited(pipeline, one, upto)]
+        gone = [one for one in items.loaded if not (_is_there(one, there) or one.deletion_of(Holding.LANDING))]
+        self._waiting += [one.key for one in waiting]
+        self._strangers += [name.name for name in unknown if name.name not in incomplete | recent]
+        self._lost += [one.key for one in lost]
+        self._deleted += [one.key.name for one in gone]
+        self._incomplete += incomplete
+        self._names += len(names)
+        self._requests += requests + len(to_read)
+        self._read += len(to_read)
+
+    def _judged(self, stretch: Sequence[Item]) -> _Items:
+        pipeline, feed = self._pipeline, self._feed
+        state = pipeline.manifest.state(pipeline.load)
+        step = replace(pipeline.manifest.step(feed, pipeline.load.key), gap="none")
+        found = _Items()
+        for item in stretch:
+            found.sorts.add(item.key.sort)
+            if pipeline.source.time(item.key.name) is None or item.replays or not pipeline.source.holds(item.place):
+                continue  # made from other items, or landed elsewhere
+            standing = judge(item, step, state.seen_by(step, feed)).standing
+            if standing is Standing.DONE:
+                found.loaded.append(item)
+            elif standing not in _SETTLED:
+                found.open.append(item)
+        return found
+
+    def result(self) -> Folders:
+        """Returns what all stretches found."""
+        on_demand = self._feed in self._pipeline.source.on_demand
+        return Folders(
+            self._pipeline.name,
+            self._pipeline.source.root,
+            self._since,
+            () if on_demand else tuple(sorted([*(one.name for one in self._waiting), *self._strangers])),
+            () if on_demand else tuple(sorted(one.name for one in self._lost)),
+            tuple(sorted(self._deleted)),
+            tuple(sorted(self._incomplete)),
+            self._names,
+            self._requests,
+            completing(self._pipeline),
+            () if on_demand else tuple(_remedies(self._lost, self._waiting, self._strangers)),
+        )
 
 
-def _remedies(lost: Sequence[Item], waiting: Sequence[Item], strangers: Sequence[str]) -> Iterator[Remedy]:
+def _remedies(lost: Sequence[ItemKey], waiting: Sequence[ItemKey], strangers: Sequence[str]) -> Iterator[Remedy]:
     """Yields the actions that help: skip or explain the earliest item, and look for directories that are not registered."""
     if lost:
-        yield Remedy(Action.SKIP, item=min(one.key for one in lost).name)
+        yield Remedy(Action.SKIP, item=min(lost).name)
     if waiting:
-        yield Remedy(Action.EXPLAIN, item=min(one.key for one in waiting).name)
+        yield Remedy(Action.EXPLAIN, item=min(waiting).name)
     if strangers:
         yield Remedy(Action.DISCOVER_ALL)
 
 
-def _items(pipeline: Pipeline, feed: str, state: StepState, since: datetime | None) -> _Items:
-    """Reads the items of the period, newest first, so that no earlier items are read."""
-    step = replace(pipeline.manifest.step(feed, pipeline.load.key), gap="none")
-    found = _Items()
-    for item in pipeline.manifest.items(feed, reverse=True):
-        time = pipeline.source.time(item.key.name)
-        if since and time and time < since:
-            break
-        found.sorts.add(item.key.sort)
-        if time is None or item.replays or not pipeline.source.holds(item.place):
-            continue  # made from other items, or landed elsewhere
-        standing = judge(item, step, state.seen_by(step, feed)).standing
-        if standing is Standing.DONE:
-            found.loaded.append(item)
-        elif standing not in _SETTLED:
-            found.open.append(item)
-    return found
-
-
-def _names(pipeline: Pipeline, feed: str, since: datetime | None) -> tuple[list[DirectoryName], int]:
-    """Returns the names of the period in the root, and the number of requests."""
+def _names(pipeline: Pipeline, feed: str, begin: datetime | None, end: datetime | None) -> tuple[list[DirectoryName], int]:
+    """Returns the names of a stretch in the root, and the number of requests."""
     names: list[DirectoryName] = []
     requests, beyond = 0, ""
     while True:
-        part = pipeline.source.names(feed, beyond, _PAGE, since)
-        names += part.names
+        part = pipeline.source.names(feed, beyond, _PAGE, begin)
+        names += [name for name in part.names if end is None or name.time < end]
         requests += part.requests
-        if part.upto is None:
+        if part.upto is None or (end and part.names and part.names[-1].time >= end):
             return names, requests
         beyond = part.upto
 

@@ -22,7 +22,7 @@ from manifest_platform.orchestration.blocks import Block
 from manifest_platform.orchestration.drain import already_discovered
 from manifest_platform.orchestration.duties import drain_job_name
 from manifest_platform.orchestration.feed_checks import evaluation, evaluations, unchecked
-from manifest_platform.orchestration.folder_checks import LOADED, folder_news
+from manifest_platform.orchestration.folder_checks import LOADED, FolderNews
 from manifest_platform.orchestration.keys import Names
 from manifest_platform.orchestration.landed import REGISTERED, left_out, log_findings
 from manifest_platform.orchestration.overview import overview_news
@@ -101,6 +101,7 @@ DISCOVERY_SECONDS = 15.0
 
 _rests: dict[tuple[str | None, str], Rest] = {}
 _kept: dict[tuple[str | None, str], tuple[Config, int, Pipeline]] = {}
+_folder_news: dict[tuple[str | None, str], FolderNews] = {}
 
 
 def _pipeline(config_file: str | None, dataset: str) -> Pipeline:
@@ -118,6 +119,7 @@ def _pipeline(config_file: str | None, dataset: str) -> Pipeline:
 
 
 def _forget(config_file: str | None, dataset: str) -> None:
+    _folder_news.pop((config_file, dataset), None)
     if kept := _kept.pop((config_file, dataset), None):
         kept[2].close()
 
@@ -175,7 +177,8 @@ def build_listing_sensor(
             return dg.SkipReason(f"the look before cost {rest.cost:.1f} s of processor time; the next is in {left:.0f} s")
         began = time.thread_time()
         try:
-            return _tick(context, _pipeline(config_file, dataset), wiring.names, own)
+            pipeline = _pipeline(config_file, dataset)
+            return _tick(context, pipeline, wiring.names, own, _folder_news.setdefault((config_file, dataset), FolderNews()))
         except Exception:
             _forget(config_file, dataset)  # the cached pipeline may be the cause
             raise
@@ -185,7 +188,9 @@ def build_listing_sensor(
     return listing_sensor
 
 
-def _tick(context: dg.SensorEvaluationContext, pipeline: Pipeline, names: Names, own: Sequence[OwnAsset]) -> dg.SensorResult:
+def _tick(
+    context: dg.SensorEvaluationContext, pipeline: Pipeline, names: Names, own: Sequence[OwnAsset], folders: FolderNews
+) -> dg.SensorResult:
     now, instance = datetime.now(UTC), context.instance
     remembered = Remembered.from_json(context.cursor)
     stands, kept = pipeline.manifest.recall_kept(remembered.memory)
@@ -193,6 +198,7 @@ def _tick(context: dg.SensorEvaluationContext, pipeline: Pipeline, names: Names,
         context.log.warning("the manifest's store was replaced or set back to an earlier time: everything is compared again")
         remembered = Remembered()
         pipeline.sights.clear()
+        folders.forget()
     report = discover(pipeline, recalled=True, state=kept.state(pipeline.load.key), seconds=DISCOVERY_SECONDS)
     log_findings(context.log, pipeline, report)
     events: list = []
@@ -221,7 +227,7 @@ def _tick(context: dg.SensorEvaluationContext, pipeline: Pipeline, names: Names,
     for check, description, evaluate in chain(ours, own_evaluations(pipeline, own, reading.state)):
         told[check] = description
         events += [evaluate()] if description != remembered.told.get(check) else []
-    told[LOADED], of_folders = folder_news(pipeline, names, remembered.told.get(LOADED), now)
+    told[LOADED], of_folders = folders.look(pipeline, names, remembered.told.get(LOADED), now)
     events += of_folders
     told[OVERVIEW] = "; ".join(_overview_stands(one.pipeline, one) for one in (reading, *others))
     if told[OVERVIEW] != remembered.told.get(OVERVIEW):

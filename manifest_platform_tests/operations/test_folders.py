@@ -13,7 +13,7 @@ import pytest
 from manifest_platform.demo.events import write_run
 from manifest_platform.manifest import OUTPUT, Payload
 from manifest_platform.operations import folders
-from manifest_platform.operations.folders import compare
+from manifest_platform.operations.folders import compare, in_steps
 from manifest_platform.pipeline import LOAD, SHRED, Pipeline
 from manifest_platform.pipeline.discovery import discover
 from manifest_platform.remedies import Action, Remedy
@@ -127,3 +127,38 @@ def test_every_page_of_names_is_read(shop: Shop, pipeline: Pipeline, monkeypatch
     load(pipeline, 0, 1, 2, 3, 4)
     found = compare(pipeline)
     assert (found.directories, bool(found)) == (5, False)
+
+
+def test_a_comparison_in_steps_reads_a_stretch_at_a_time_and_says_the_same(
+    shop: Shop, pipeline: Pipeline, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shop.land(pipeline, *range(12))
+    load(pipeline, *range(9))
+    for number in (1, 6, 10):
+        shutil.rmtree(shop.directory(number))
+    shop.write(20, 21)
+    shop.ahead = 5 * HOUR
+    whole = compare(pipeline)
+    assert (whole.deleted, whole.lost) == (tuple(run_names(1, 6)), tuple(run_names(10)))
+    assert whole.not_loaded == tuple(run_names(9, 11, 20, 21))
+    monkeypatch.setattr(folders, "STRETCH", 3)
+    *stretches, found = in_steps(pipeline)
+    assert stretches == [None] * 4
+    assert found == replace(whole, requests=found.requests if found else 0)
+
+
+def test_a_run_that_is_loaded_between_the_steps_is_not_missed(
+    shop: Shop, pipeline: Pipeline, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(folders, "STRETCH", 3)
+    shop.land(pipeline, *range(4), *range(5, 10))
+    load(pipeline, *range(4))
+    shop.ahead = 5 * HOUR
+    steps = in_steps(pipeline, age=0)
+    next(steps)
+    load(pipeline, *range(5, 10))
+    shop.land(pipeline, 10)
+    load(pipeline, 10)
+    found = next(one for one in steps if one is not None)
+    assert (found.deleted, found.lost) == ((), ())
+    assert set(found.not_loaded) <= set(run_names(*range(7, 10))), "those that the first step read"

@@ -15,8 +15,8 @@ import dagster as dg
 import pytest
 import yaml
 
-from manifest_platform.operations import landing
-from manifest_platform.operations.folders import compare
+from manifest_platform.operations import folders, landing
+from manifest_platform.operations.folders import compare, in_steps
 from manifest_platform.orchestration import feed_checks, folder_checks
 from manifest_platform.orchestration.folder_checks import AGAIN, LOADED, is_due
 from manifest_platform.orchestration.landed import REGISTERED
@@ -262,7 +262,7 @@ def test_what_was_never_loaded_is_one_warning_and_what_was_lost_an_error(
     fresh.shop.write(0, 1, 2)
     young, cursor = _folders(fresh.tick())
     assert young.passed
-    monkeypatch.setattr(folder_checks, "compare", partial(compare, age=0))
+    monkeypatch.setattr(folder_checks, "in_steps", partial(in_steps, age=0))
     assert _folders(fresh.tick(cursor)) == (None, None), "everything was listed once"
     warned, cursor = _folders(fresh.tick())
     assert (warned.passed, warned.severity) == (False, dg.AssetCheckSeverity.WARN)
@@ -280,6 +280,22 @@ def test_what_was_never_loaded_is_one_warning_and_what_was_lost_an_error(
     assert explain == f"manifest-platform explain {run_name(0)}"
     with fresh.shop.open() as pipeline:
         assert failed.description == compare(pipeline, age=0).summary, "the command says the same"
+
+
+@pytest.mark.stores("sqlite")
+def test_a_comparison_that_takes_longer_than_its_second_goes_on_at_the_next_tick(
+    fresh: DagsterShop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fresh.shop.write(*range(9))
+    monkeypatch.setattr(folder_checks, "SECONDS", 0.0)
+    monkeypatch.setattr(folders, "STRETCH", 3)
+    monkeypatch.setattr(folder_checks, "in_steps", partial(in_steps, age=0))
+    results = [fresh.tick()]
+    for _ in range(3):
+        results.append(fresh.tick(results[-1].cursor))
+    evaluated = [_folders(one)[0] for one in results]
+    assert [one is not None for one in evaluated] == [False, False, False, True]
+    assert evaluated[-1].metadata["not_loaded"].value == 9
 
 
 def _folders(result: dg.SensorResult) -> Any:
