@@ -33,7 +33,7 @@ READ = 100
 """The maximum number of unknown directories that are read one by one before they are registered."""
 FEW = 8
 """The number of unknown directories up to which each is read by itself, and not in one listing with those between them."""
-AT_ONCE = 2 * PART
+AT_ONCE = PART
 """The number of files of new directories that are read before these are registered."""
 OVERLAP = 200
 """The number of newest names that every look lists again, if there were more than a part."""

@@ -167,7 +167,7 @@ def test_another_process_continues_where_the_last_look_of_any_process_ended(remo
 
 @pytest.mark.usefixtures("small_parts")
 def test_a_late_run_is_found_even_if_each_look_is_another_process(shop: Shop) -> None:
-    """What a process remembers between looks is lost then; the full listing's progress is in the manifest."""
+    """The memory of a process is lost then. The progress of the full listing is in the manifest."""
     land(root_of(shop), *range(30), *range(31, 60))
     with shop.open() as pipeline:
         for _ in range(10):
@@ -193,7 +193,7 @@ def test_two_processes_that_look_in_turns_find_everything_once(shop: Shop) -> No
 
 @pytest.mark.usefixtures("small_parts")
 def test_runs_of_another_landing_root_are_registered_in_order(tmp_path: Path) -> None:
-    """A dataset that was tried out with new runs, and is then pointed at older ones, would load the new ones first."""
+    """Otherwise a dataset that was tried with new runs, and is then pointed at all runs, loads the newest first."""
     tried = Shop(tmp_path)
     land(root_of(tried), *range(200, 260))
     with tried.open() as pipeline:
