@@ -198,7 +198,7 @@ class Look:
 
     def _newest(self) -> Iterator[Part]:
         """Lists the names from where the last look has ended, and reads the unknown ones, oldest first."""
-        begin = self.reached if self.reached is not None else self.start
+        begin = self.reached or self.start
         begin = min(begin, self.now) if begin else None
         recent: list[datetime] = []
         walked = False
@@ -215,12 +215,10 @@ class Look:
                 break
             walked, begin = True, stretch.upto
             if not self._has_time:
-                self.sight.goes_on = True
-                self.reached = _with_overlap(recent, begin)
+                self.sight.goes_on, self.reached = True, _with_overlap(recent, begin)
                 return
         if self.reached is None or walked:
-            before = self.reached if self.reached is not None else self.start
-            first = recent[0] if walked and recent else before
+            first = recent[0] if walked and recent else self.reached or self.start
             self.reached = whole_minute(first) if first else self.reached
 
     def _of(self, stretch: _Stretch) -> Iterator[Part]:
