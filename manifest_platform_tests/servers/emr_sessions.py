@@ -30,12 +30,14 @@ class Sessions:
     """The sessions of an application. A test sets how they behave.
 
     `states`: the states that `get_session` answers, in turn; the last stays. `refusal`: a status and the name of an error, the
-    answer to every call. `token_seconds`: the life of a token.
+    answer to every call. `token_seconds`: the life of a token. `grace_seconds`: how long it is admitted after that: a busy
+    machine delays requests.
     """
 
     states: list[str] = field(default_factory=lambda: ["STARTING", "STARTED"])
     details: str = ""
     token_seconds: float = 3600
+    grace_seconds: float = 0
     refusal: tuple[int, str] | None = None
     endpoint: str = ""
     url: str = ""
@@ -43,6 +45,7 @@ class Sessions:
     started: list[dict[str, Any]] = field(default_factory=list)
     ended: list[str] = field(default_factory=list)
     tokens: dict[str, float] = field(default_factory=dict)
+    admitted: set[str] = field(default_factory=set)
     refused: list[str] = field(default_factory=list)
 
     def answer(self, method: str, path: str, body: dict[str, Any]) -> tuple[int, dict[str, Any], str]:
@@ -72,10 +75,12 @@ class Sessions:
 
     def admits(self, token: str) -> bool:
         """True if a request with this token may pass now."""
-        if admitted := time.time() < self.tokens.get(token, 0):
-            return admitted
-        self.refused.append(token)
-        return False
+        is_admitted = time.time() < self.tokens.get(token, 0) + self.grace_seconds
+        if is_admitted:
+            self.admitted.add(token)
+        else:
+            self.refused.append(token)
+        return is_admitted
 
 
 @contextmanager
