@@ -34,6 +34,10 @@ class LeaseLost(ClaimLost):
     """A lease that expired or was taken over: the worker must stop before its next write."""
 
 
+class WorkEnded(BaseException):
+    """The work under a lease was told to end, as by a signal to the process: it puts back what it claimed."""
+
+
 class LeaseBusy(Refused):
     """A lease that another worker holds."""
 

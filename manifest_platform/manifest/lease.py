@@ -15,7 +15,7 @@ from datetime import datetime, timedelta
 from uuid import uuid4
 
 from manifest_platform.manifest.dataset import LeaseState
-from manifest_platform.manifest.errors import LeaseLost
+from manifest_platform.manifest.errors import LeaseLost, WorkEnded
 from manifest_platform.manifest.keys import lease_key
 from manifest_platform.manifest.records import Application
 from manifest_platform.manifest.store import ConditionFailed, OutcomeUnknown, Put, Store, StoreError, Write, transact_once
@@ -74,6 +74,7 @@ class Lease:
         self._stopped = threading.Event()
         self._cancels: list[Callable[[], object]] = []
         self._given_up = ""  # the message, once a limit was reached
+        self._told_to_end = threading.Event()
         self._thread = threading.Thread(target=self._beat, name=f"heartbeat {application.key} {feed}", daemon=True)
         self._thread.start()
 
@@ -98,9 +99,22 @@ class Lease:
         return self._state.through
 
     def check(self) -> None:
-        """Raises LeaseLost if the lease is known to be lost."""
+        """Raises LeaseLost if the lease is known to be lost, WorkEnded if the work under it was told to end."""
+        self._require_held()
+        if self._told_to_end.is_set():
+            raise WorkEnded(self._ended)
+
+    def _require_held(self) -> None:
         if self.lost.is_set():
             raise LeaseLost(self._given_up or f"{self._name} is lost")
+
+    def end_work(self) -> None:
+        """Makes work in another thread end: work under `canceling` is canceled, and `check` raises WorkEnded.
+
+        The lease stays held. Work that began a moment ago may not be canceled yet, so this may be called again.
+        """
+        self._told_to_end.set()
+        self._cancel()
 
     @contextmanager
     def within(self, limit: timedelta, work: str) -> Generator[None]:
@@ -126,7 +140,7 @@ class Lease:
 
     @contextmanager
     def canceling(self, cancel: Callable[[], object]) -> Generator[None]:
-        """Calls `cancel` from another thread if the lease is lost while the block runs. Raises LeaseLost.
+        """Calls `cancel` from another thread if the lease is lost while the block runs. Raises LeaseLost, WorkEnded.
 
         For work that does not check `lost` itself: a Spark job, a statement of the warehouse.
         """
@@ -139,6 +153,8 @@ class Lease:
         except Exception as error:
             if self.lost.is_set():
                 raise LeaseLost(self._given_up or f"{self._name} was lost, so the work was canceled") from error
+            if self._told_to_end.is_set():
+                raise WorkEnded(self._ended) from error
             raise
         finally:
             self._cancels.remove(cancel)
@@ -152,7 +168,11 @@ class Lease:
             try:
                 cancel()
             except Exception:
-                log.exception("%s was lost, but its work could not be canceled", self._name)
+                log.exception("the work under %s could not be canceled", self._name)
+
+    @property
+    def _ended(self) -> str:
+        return f"the work under {self._name} was told to end"
 
     @property
     def _name(self) -> str:
@@ -166,7 +186,7 @@ class Lease:
         Raises LeaseLost if the row is another grant's, and ConditionFailed for the other writes.
         """
         with self._lock:
-            self.check()
+            self._require_held()
             self._read_back()
             changed = dataclasses.replace(self._state, current=current, through=through) if current else self._state
             self._write(dataclasses.replace(changed, expires_at=self._clock() + self._duration), writes)
@@ -178,7 +198,7 @@ class Lease:
     def raise_token(self, above: int) -> None:
         """Takes the lease again under a token above `above`, the token of a sink whose state is newer than the manifest's."""
         with self._lock:
-            self.check()
+            self._require_held()
             self._read_back()
             self._write(dataclasses.replace(self._state, token=max(self.token, above) + 1), [])
 
@@ -218,7 +238,7 @@ class Lease:
         except ConditionFailed as error:
             if any(write.sort == lease_key(self.application, self.feed) for write in error.failed):
                 self._lose()
-                self.check()
+                self._require_held()
             raise
         except OutcomeUnknown:
             self._unclear = state

@@ -9,6 +9,7 @@ import contextlib
 import time
 from collections import Counter
 from collections.abc import Callable, Generator, Iterator, Sequence
+from contextlib import ExitStack
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -18,11 +19,8 @@ from manifest_platform.manifest import (
     Blocked,
     ClaimLost,
     ConditionFailed,
-    FailureKind,
-    FeedState,
     Idle,
     Item,
-    ItemKey,
     LeaseBusy,
     OutcomeUnknown,
     Ready,
@@ -30,7 +28,7 @@ from manifest_platform.manifest import (
     Standing,
     StoreUnavailable,
 )
-from manifest_platform.manifest.dataset import PASSED, blocked, judge
+from manifest_platform.pipeline.batches import Ahead, Batches, Done
 from manifest_platform.pipeline.blackout import blackout_reason
 from manifest_platform.pipeline.catching_up import Pace, load_next
 from manifest_platform.pipeline.chain import broken, explained
@@ -43,17 +41,14 @@ from manifest_platform.pipeline.events import (
     Loaded,
     PutBack,
     Shredded,
-    ShredStarted,
     Stop,
 )
 from manifest_platform.pipeline.loading import GivenUp, settle
 from manifest_platform.pipeline.pipeline import Pipeline
-from manifest_platform.pipeline.shredding import free_abandoned, portion, shred
 from manifest_platform.pipeline.targets import begin, is_begun
 from manifest_platform.pipeline.turns import HeldByWorker, Turn
 from manifest_platform.pipeline.upkeep import tidied
 from manifest_platform.remedies import Action, Remedy
-from manifest_platform.sources.source import SHRED
 from manifest_platform.spark import SparkUnavailable
 from manifest_platform.warehouse.errors import Fenced, Held, Unavailable, Unbelieved, WarehouseError
 
@@ -110,6 +105,8 @@ class _Drain:
         self._loaded: Counter[str] = Counter()
         self._paces: dict[tuple[str, str], Pace] = {}
         self._down: dict[str, str] = {}  # why a target cannot be reached
+        self._batches = Batches(pipeline, targets, spark)
+        self._shredded: dict[str, tuple[Done | None, FeedEnd | None]] = {}  # feeds whose next batch is shredded already
 
     def ended(self, ends: Ends) -> DrainReport:
         """Returns the report at the end of the drain."""
@@ -178,18 +175,55 @@ class _Drain:
         return FeedEnd(feed, stop, target=target.target if len(target.targets) > 1 else "", **said)
 
     def _feed(self, feed: str, targets: Sequence[Pipeline]) -> Generator[Event, None, dict[str, FeedEnd | None]]:
-        """Shreds a batch of a feed, then loads everything possible. Returns the end of each target; None if work is left."""
-        fault, end = yield from self._guarded(targets[0], feed, self._shred(feed))
-        if end:
+        """Shreds a batch of a feed, then loads everything possible. Returns the end of each target; None if work is left.
+
+        The next batch is shredded beside the loads. The next turn takes it as if it had shredded it itself.
+        """
+        shredding = self._guarded(targets[0], feed, self._batches.shredded(feed, self._most))
+        done, end = self._shredded.pop(feed, None) or (yield from shredding)
+        if end and end.stop is not Stop.BUSY:
             return {one.target: replace(end, target="") for one in targets}
+        if done and done.fault:
+            end = FeedEnd(feed, Stop.UNAVAILABLE, reason=done.fault)
         found: dict[str, FeedEnd | None] = {}
-        for one in targets:
-            if one.target in self._down:
-                found[one.target] = self.end(one, feed, Stop.UNAVAILABLE, reason=self._down[one.target])
-                continue
-            done, end = yield from self._guarded(one, feed, self._work_on(one, feed, fault))
-            found[one.target] = end or done
+        with ExitStack() as stack:
+            ahead = yield from self._begin_ahead(stack, targets[0], feed, done)
+            for one in targets:
+                if one.target in self._down:
+                    found[one.target] = self.end(one, feed, Stop.UNAVAILABLE, reason=self._down[one.target])
+                    continue
+                left, stopped = yield from self._guarded(one, feed, self._work_on(one, feed, end))
+                if stopped and stopped.stop is Stop.BUSY and self._goes_on(feed, end):
+                    stopped = None  # another drain loads: shred what it will load
+                found[one.target] = stopped or left
+            if ahead:
+                self._batches.let_go()
+                self._shredded[feed] = yield from self._guarded(targets[0], feed, ahead.told())
         return found
+
+    def _begin_ahead(
+        self, stack: ExitStack, target: Pipeline, feed: str, done: Done | None
+    ) -> Generator[Event, None, Ahead | None]:
+        """Begins to shred the next batch beside the loads, if more may be waiting. An expected error is the next turn's."""
+        more = done and done.more and not done.fault and self.pipeline.dataset.shred.ahead
+        if not more or feed in self.pipeline.source.on_demand or self._spent(self.report.shredded):
+            return None
+
+        def begin() -> Generator[Event, None, Ahead | None]:
+            ahead = stack.enter_context(self._batches.ahead(feed, self._most))
+            if ahead:
+                self._shredded[feed] = Done(), None  # until its end is known
+                yield ahead.batch.started
+            return ahead
+
+        ahead, end = yield from self._guarded(target, feed, begin())
+        if end and end.stop is not Stop.BUSY:
+            self._shredded[feed] = None, end
+        return ahead
+
+    def _goes_on(self, feed: str, hindrance: FeedEnd | None) -> bool:
+        """True if the next batch is shredded already or being shredded, or may be shredded by the next turn."""
+        return feed in self._shredded or (not hindrance and self._may_go_on_shredding(feed))
 
     def _guarded(
         self, target: Pipeline, feed: str, work: Generator[Event, None, Result]
@@ -211,7 +245,8 @@ class _Drain:
         except (WarehouseError, StoreUnavailable, OutcomeUnknown, SparkUnavailable) as error:
             return None, self.end(target, feed, Stop.UNAVAILABLE, reason=str(error))
 
-    def _work_on(self, target: Pipeline, feed: str, passing_fault: str | None) -> Generator[Event, None, FeedEnd | None]:
+    def _work_on(self, target: Pipeline, feed: str, hindrance: FeedEnd | None) -> Generator[Event, None, FeedEnd | None]:
+        """Loads what may be loaded. Returns the end; None if work is left. `hindrance`: why no batch can be shredded now."""
         try:
             if not is_begun(target):
                 yield from begin(target, self.spark)
@@ -220,20 +255,21 @@ class _Drain:
         except Refused as error:
             return self.end(target, feed, Stop.BLOCKED, reason=str(error), remedy=error.remedy)
         verdict = yield from self._load(target, feed)
-        if verdict is None or (verdict is Stop.BLACKOUT and not passing_fault and self._may_go_on_shredding(feed)):
+        if verdict is None or (verdict is Stop.BLACKOUT and self._goes_on(feed, hindrance)):
             return None
         if verdict is Stop.BLACKOUT:
             return self.end(target, feed, verdict, reason=blackout_reason(target))
         if isinstance(verdict, Stop):
             return self.end(target, feed, verdict)
-        blocked = isinstance(verdict, Blocked) and verdict.standing is not Standing.WAITING
-        if passing_fault and not blocked:
-            return self.end(target, feed, Stop.UNAVAILABLE, reason=passing_fault)
+        unshredded = isinstance(verdict, Blocked) and verdict.standing is Standing.WAITING
+        if hindrance and (unshredded or isinstance(verdict, Idle)):
+            if unshredded and isinstance(target.manifest.next(feed, target.load.key), Ready):
+                return None  # another drain has shredded it meanwhile, and could not load it
+            return self.end(target, feed, hindrance.stop, reason=hindrance.reason, remedy=hindrance.remedy)
         out_of_budget = self._spent(self.report.shredded)
-        if not passing_fault and self._may_go_on_shredding(feed):
+        if self._goes_on(feed, hindrance):
             return None
         if isinstance(verdict, Blocked):
-            unshredded = verdict.standing is Standing.WAITING
             stop = (unshredded and out_of_budget) or Stop.BLOCKED
             return self.end(target, feed, stop, item=verdict.item.key.name, reason=verdict.reason, remedy=verdict.remedy)
         return self.end(target, feed, Stop.IDLE)
@@ -255,61 +291,13 @@ class _Drain:
         return None if self.budget.items is None else max(1, self.budget.items - items)
 
     def _may_go_on_shredding(self, feed: str) -> bool:
-        return not self._spent(self.report.shredded) and self._may_shred(feed)
+        return not self._spent(self.report.shredded) and bool(self._batches.waiting(feed, 1)[0])
 
-    def _may_shred(self, feed: str) -> bool:
-        return bool(self._waiting(feed, 1)[0])
-
-    def _waiting(self, feed: str, limit: int) -> tuple[list[Item], list[Blocked]]:
-        """Returns the items that may be shredded now, and those that are stuck. Of snapshots, only the one being loaded."""
-        manifest = self.pipeline.manifest
-        if feed not in self.pipeline.source.on_demand:
-            return manifest.waiting(feed, SHRED, limit)
-        ready: list[Item] = []
-        stuck: list[Blocked] = []
-        begun = {state.full for one in self.targets if (state := manifest.state(one.load)).full}
-        for position in sorted(filter(None, begun)):
-            item = manifest.item(ItemKey.at(feed, position))
-            judged = judge(item, manifest.step(feed, SHRED), FeedState())
-            if judged.standing is Standing.READY:
-                ready.append(item)
-            elif judged.standing not in PASSED:
-                stuck.append(blocked(item, judged))
-        return ready, stuck
-
-    def _shred(self, feed: str) -> Generator[Event, None, str | None]:
-        """Shreds one batch of waiting items within the budget. Returns the transient fault that it met, if any.
-
-        The next drain retries after such a fault. An immediate retry would use up all attempts in an outage of seconds.
-        """
-        pipeline, limit = self.pipeline, self.pipeline.dataset.shred.batch
-        if self.budget.items is not None:
-            limit = min(limit, self.budget.items - self.report.shredded)
-        if limit <= 0 or not pipeline.manifest.any_pending(feed, SHRED):
-            return None
-        if feed in pipeline.source.on_demand and not any(self._waiting(feed, 1)):
-            return None  # a snapshot is shredded when its full load begins, and again only if its output was lost since
-        fault = None
-        with pipeline.lease(feed, SHRED) as lease:
-            ready, stuck = self._waiting(feed, limit)
-            if free_abandoned(pipeline, lease, (one.item for one in stuck)):
-                ready, _ = self._waiting(feed, limit)
-            if ready:
-                ready = portion(ready, limit)
-                for one in self.targets:
-                    one.let_go()
-                yield ShredStarted(len(ready), sum(item.landed.bytes for item in ready if item.landed))
-                try:
-                    events = shred(pipeline, lease, self.spark, ready)
-                except ConditionFailed:
-                    return None  # another process changed an item while Spark started: look again
-                for event in events:
-                    if isinstance(event, PutBack):
-                        fault = fault or event.reason
-                    if isinstance(event, ItemFailed) and event.failure.kind is FailureKind.TRANSIENT:
-                        fault = event.failure.message
-                    yield event
-        return fault
+    @property
+    def _most(self) -> int:
+        """The most items of the next batch to shred."""
+        most = self.pipeline.dataset.shred.batch
+        return most if self.budget.items is None else min(most, self.budget.items - self.report.shredded)
 
     def _load(self, pipeline: Pipeline, feed: str) -> Generator[Event, None, Blocked | Idle | Stop | None]:
         """Loads in order until nothing may be loaded, and returns the reason; None if it is another target's turn."""

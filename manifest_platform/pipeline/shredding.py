@@ -89,15 +89,29 @@ def portion(items: Sequence[Item], most: int, application: Application = Applica
 def shred(
     pipeline: Pipeline, lease: Lease, spark: Callable[[], SparkSession], items: Sequence[Item]
 ) -> list[Shredded | ItemFailed | PutBack]:
+    """Shreds ready items with the session that `spark` returns. Raises as `ready_session` and `shred_with`."""
+    return shred_with(pipeline, lease, ready_session(pipeline, spark), items)
+
+
+def ready_session(pipeline: Pipeline, spark: Callable[[], SparkSession]) -> SparkSession:
+    """Returns the session for shredding, before any claim, so that a Spark that does not start is charged to no item.
+
+    Raises SparkUnavailable, NotTakenOver.
+    """
+    for target in pipeline.targets:
+        pipeline.at(target).require_taken_over()
+    return spark()
+
+
+def shred_with(
+    pipeline: Pipeline, lease: Lease, session: SparkSession, items: Sequence[Item]
+) -> list[Shredded | ItemFailed | PutBack]:
     """Shreds ready items in one Spark job. Each item ends separately: Processed, Failed or put back.
 
     A fault that is not the item's puts it back: a landing, output or registry that cannot be reached or refuses access, or a
     lost Spark. A job that died is repeated by halves, until the directory that causes it is alone. Raises SparkUnavailable
-    and NotTakenOver before any claim, LeaseLost.
+    before any claim, LeaseLost. Any thread may call it: it uses no warehouse.
     """
-    for target in pipeline.targets:
-        pipeline.at(target).require_taken_over()
-    session = spark()  # before any claim, so that a Spark that does not start is charged to no item
     suspected = len(items) == 1 and items[0].died_with(Application(SHRED)) is not None
     if suspected and not works(session):
         raise SparkUnavailable("Spark has a session and runs no job; see Spark's log")

@@ -130,6 +130,10 @@ class ShredSettings(Settings):
 
     output: StorageLocation = Field(description="the folder for typed Parquet: a local path or s3://bucket/prefix")
     batch: int = Field(40, ge=1, le=90, description="the most directories that a Spark job shreds")
+    ahead: bool = Field(
+        True,
+        description="whether the next batch is shredded while the batch before is loaded; false needs less memory at a time",
+    )
     split_mib: int = Field(32, ge=1, le=1024, description="the most that a Spark task reads, in MiB")
     bad_rows: BadRowsSettings = Field(BadRowsSettings(), description="how many bad rows a directory may have")
     limits: LimitSettings = Field(LimitSettings(), description="limits of a landed directory")

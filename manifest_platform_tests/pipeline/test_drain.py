@@ -25,10 +25,10 @@ from manifest_platform.pipeline import (
     ShreddedAgain,
     ShredStarted,
     Stop,
+    batches,
 )
-from manifest_platform.pipeline import drain as pipeline_drain
 from manifest_platform.pipeline.discovery import discover
-from manifest_platform.pipeline.shredding import listing_of, shred
+from manifest_platform.pipeline.shredding import listing_of, shred_with
 from manifest_platform.remedies import Action, Remedy
 from manifest_platform.sources.snowplow.settings import FEED
 from manifest_platform.warehouse.apply import Warehouse
@@ -324,7 +324,7 @@ def test_an_item_whose_output_is_lost_again_fails_and_waits_for_a_person(shop: S
     shop.shredded(spark, 1)
     with shop.open() as pipeline:
         lose(pipeline, 0, "object")
-        with patch.object(pipeline_drain, "shred", side_effect=lambda *given: shred_and_lose(pipeline, *given)):
+        with patch.object(batches, "shred_with", side_effect=lambda *given: shred_and_lose(pipeline, *given)):
             _, report = drained(pipeline, spark)
         assert (report.stop, report.loaded, report.failed) == (Stop.BLOCKED, 0, 1)
         assert report.remedy == Remedy(Action.RESHRED, item=run_name(0))
@@ -335,7 +335,7 @@ def test_an_item_whose_output_is_lost_again_fails_and_waits_for_a_person(shop: S
 
 
 def shred_and_lose(pipeline: Pipeline, *given: Any) -> list[Any]:
-    outcomes = shred(*given)
+    outcomes = shred_with(*given)
     lose(pipeline, 0, "object")
     return outcomes
 

@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import threading
+import time
 from contextlib import closing
 from itertools import groupby
 from pathlib import Path
@@ -17,8 +18,8 @@ import yaml
 
 from manifest_platform import config
 from manifest_platform.demo.events import SCHEMAS, write_run
-from manifest_platform.manifest import ItemKey
-from manifest_platform.pipeline import Loaded, Pipeline, Stop
+from manifest_platform.manifest import Application, ItemKey
+from manifest_platform.pipeline import SHRED, Loaded, Pipeline, Stop, batches
 from manifest_platform.pipeline.chosen import shred_chosen
 from manifest_platform.pipeline.discovery import discover
 from manifest_platform.warehouse.apply import Warehouse
@@ -87,21 +88,31 @@ def test_a_drain_waits_while_another_loads_and_neither_fails(
         other.kill()
 
 
-def test_the_file_is_free_while_a_drain_shreds(tmp_path: Path, spark: Any) -> None:
+@pytest.mark.parametrize("ahead", [False, True])
+def test_the_file_is_free_while_a_drain_shreds(
+    tmp_path: Path, spark: Any, monkeypatch: pytest.MonkeyPatch, ahead: bool
+) -> None:
     """Another process was refused for as long as a drain shredded after its first load."""
-    street = Street(tmp_path, None, shops=1, runs=2, batch=1)
-    looks: list[int] = []
+    street = Street(tmp_path, None, shops=1, runs=2, batch=1, ahead=ahead)
+    real, found = batches.shred_with, list[bool]()
 
-    def shredding() -> Any:
-        if street.warehouse.exists():
-            look = subprocess.run([sys.executable, "-c", OPENING, str(street.warehouse)], stdin=subprocess.DEVNULL, check=False)
-            looks.append(look.returncode)
-        return spark
+    def opens() -> bool:
+        command = [sys.executable, "-c", OPENING, str(street.warehouse)]
+        return subprocess.run(command, stdin=subprocess.DEVNULL, check=False).returncode == 0
 
+    def shredding(pipeline: Pipeline, *given: Any) -> Any:
+        if next(pipeline.manifest.items("enriched")).processed_by(Application(SHRED)):  # this is the second batch
+            until = time.monotonic() + 60
+            while not pipeline.manifest.state(pipeline.load).feed("enriched").watermark and time.monotonic() < until:
+                threading.Event().wait(0.05)  # for the load of the first
+            found.append(any(opens() for _ in range(20)))
+        return real(pipeline, *given)
+
+    monkeypatch.setattr(batches, "shred_with", shredding)
     with street.open("shop0") as pipeline:
-        assert drained(pipeline, shredding)[1].loaded == 2
-        assert looks == [0], "the second batch is shredded after the first was loaded"
-        assert subprocess.run([sys.executable, "-c", OPENING, str(street.warehouse)], stdin=subprocess.DEVNULL).returncode == 0
+        assert drained(pipeline, spark)[1].loaded == 2
+    assert found == [True], "the second batch is shredded, and the file is free after the first load"
+    assert opens()
 
 
 def test_a_persons_program_is_told_of_and_fails_nothing(tmp_path: Path, spark: Any, monkeypatch: pytest.MonkeyPatch) -> None:
