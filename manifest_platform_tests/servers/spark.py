@@ -85,6 +85,10 @@ LITTLE = {"spark.executor.memory": "512m", "spark.executor.cores": 1}
 """The properties of an executor that fits a worker of this cluster."""
 
 
+_HOSTS = ("127.0.0.1", "localhost")
+"""The names of this machine by turns: Spark speculates only on another host."""
+
+
 class Worker:
     """A worker of a standalone cluster, with one core."""
 
@@ -124,9 +128,9 @@ class Cluster:
 def spark_cluster(folder: Path, workers: int = 2, python: str | Path = sys.executable) -> Generator[Cluster]:
     """Runs a master, and workers with one core and little memory each. `python`: the interpreter of the workers."""
     port = free_port()
-    master, common = f"spark://127.0.0.1:{port}", ["--host", "127.0.0.1", "--webui-port", "0"]
+    master, common = f"spark://127.0.0.1:{port}", ["--webui-port", "0"]
     spark_class = HOME / "bin" / "spark-class"
-    begin = [spark_class, "org.apache.spark.deploy.master.Master", *common, "--port", str(port)]
+    begin = [spark_class, "org.apache.spark.deploy.master.Master", *common, "--host", "127.0.0.1", "--port", str(port)]
     environment = _environment(python)
     with ExitStack() as stack:
         stack.enter_context(running(begin, port, folder / "master.log", environment, START_S))
@@ -134,7 +138,17 @@ def spark_cluster(folder: Path, workers: int = 2, python: str | Path = sys.execu
 
         def start_worker() -> Worker:
             number, its_port = next(numbers), free_port()
-            work = [spark_class, "org.apache.spark.deploy.worker.Worker", master, *common, "--port", str(its_port)]
+            host = _HOSTS[number % len(_HOSTS)]
+            work = [
+                spark_class,
+                "org.apache.spark.deploy.worker.Worker",
+                master,
+                *common,
+                "--host",
+                host,
+                "--port",
+                str(its_port),
+            ]
             work += ["--cores", "1", "--memory", "600M", "--work-dir", str(folder / f"work-{number}")]
             log = folder / f"worker-{number}.log"
             worker = Worker(stack.enter_context(running(work, its_port, log, environment, START_S)))

@@ -1,9 +1,13 @@
-"""A Spark Connect server in front of a standalone cluster of two workers, which are killed in the middle of jobs."""
+"""A Spark Connect server in front of a standalone cluster of two workers, which are killed in the middle of jobs.
+
+What the cluster does to a job is charged to no item, and counts nothing twice.
+"""
 
 from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 import time
@@ -23,18 +27,23 @@ import json, sys, time, uuid
 from pathlib import Path
 from manifest_platform.cli import main
 from manifest_platform.manifest import State
+from manifest_platform.merging import spark_job
+from manifest_platform.pipeline.merge import Merging
 from manifest_platform.pipeline.shredding import listing_of
 from manifest_platform.sources.snowplow.events import shredder
 from manifest_platform_tests.pipeline.shop import Shop, keys
+from manifest_platform_tests.pipeline.test_merge import read, rows_of
 
-home, remote, command = Path(sys.argv[1]), sys.argv[2], sys.argv[3]
-shop = Shop(home, spark={"where": "connect", "remote": remote}, merge={"first_day": "2024-05-01"}, lease={"max_attempts": 1})
+home, remote, command, waits = Path(sys.argv[1]), sys.argv[2], sys.argv[3], sys.argv[4]
+spark = {"where": "connect", "remote": remote, "start_timeout_seconds": 600}
+shop = Shop(home, spark=spark, merge={"first_day": "2024-05-01"}, lease={"max_attempts": 1})
 signs = home / "signs"
-signs.mkdir(exist_ok=True)
 
 def wait(folder):
+    from pyspark import TaskContext
+    is_again = TaskContext.get().attemptNumber() > 0
     (folder / f"began-{uuid.uuid4()}").touch()
-    while not (folder / "go").exists():
+    while not (folder / "go").exists() and not (waits == "first" and is_again):
         time.sleep(0.05)
 
 def waiting(spark, directories, tasks, work, options, shred_batch=shredder.shred_batch):
@@ -43,7 +52,27 @@ def waiting(spark, directories, tasks, work, options, shred_batch=shredder.shred
         return work(task)
     return shred_batch(spark, directories, tasks, slow, options)
 
-shredder.shred_batch = waiting
+class Slow:
+    def __init__(self, spark):
+        self.spark = spark
+
+    def range(self, *numbers):
+        self.frame = self.spark.range(*numbers)
+        return self
+
+    def mapInArrow(self, work, schema):
+        def slow(batches):
+            wait(signs)
+            yield from work(batches)
+        return self.frame.mapInArrow(slow, schema)
+
+def merging(spark, tasks, options=None, merge_all=spark_job.merge_all):
+    return merge_all(Slow(spark), tasks, options)
+
+if command.startswith("merge"):
+    spark_job.merge_all = merging
+else:
+    shredder.shred_batch = waiting
 if not any((home / "landing").iterdir()):
     shop.write(*range(4))
 codes = [main(["--config", str(shop.config_file), *one.split()]) for one in command.split(",")]
@@ -53,6 +82,10 @@ with shop.open() as pipeline:
     told["failed"] = sum(record.state is State.FAILED for item in found for record in item.records)
     if 0 in codes[:1]:
         told["files"] = [one.uri for item in found for one in listing_of(item).objects]
+        told["shredded"] = rows_of(pipeline, *range(4))
+    if command.startswith("merge"):
+        told["merged"] = read(Merging(pipeline))
+        told["outcomes"] = sorted({job.outcome for job in Merging(pipeline).inventory.log(100)})
 if codes[0] == 0:
     told |= {"runs": len(shop.seen.runs), "doubled": len(shop.doubled_events)}
 from pyspark import SparkContext
@@ -62,15 +95,16 @@ print(json.dumps(told))
 
 
 class Drain:
-    """A process that works on a shop by Connect. Its Spark tasks wait until `go`."""
+    """A process that works on a shop by Connect. Its Spark tasks wait until `go`; by `waits`, only the first try."""
 
-    def __init__(self, home: Path, remote: str, command: str) -> None:
+    def __init__(self, home: Path, remote: str, command: str, waits: str = "all") -> None:
         self.signs = home / "signs"
+        self.signs.mkdir(parents=True, exist_ok=True)
         for sign in self.signs.glob("*"):
             sign.unlink()
         environment = {name: value for name, value in os.environ.items() if not name.startswith(("AWS_", "SPARK_", "PYSPARK_"))}
         self._process = subprocess.Popen(
-            [sys.executable, "-c", SHOP, str(home), remote, command],
+            [sys.executable, "-c", SHOP, str(home), remote, command, waits],
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             text=True,
@@ -100,7 +134,8 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
 
 @pytest.fixture(scope="module")
 def remote(cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    with spark_connect(tmp_path_factory.mktemp("connect"), cluster.master, {**LITTLE, "spark.speculation": "true"}) as remote:
+    speculates = {"spark.speculation": "true", "spark.speculation.task.duration.threshold": "3s"}
+    with spark_connect(tmp_path_factory.mktemp("connect"), cluster.master, {**LITTLE, **speculates}) as remote:
         yield remote
 
 
@@ -117,6 +152,29 @@ def test_executors_that_are_killed_in_a_job_cost_nothing(tmp_path: Path, cluster
     assert all(file.exists() or list(file.parents[2].glob("*.pack.zip")) for file in files)
 
 
+def test_a_second_try_that_spark_speculates_with_writes_files_of_its_own_and_counts_once(tmp_path: Path, remote: str) -> None:
+    drain = Drain(tmp_path, remote, "drain --discover", waits="first")
+    told = drain.ended()
+    assert len(list(drain.signs.glob("began-*"))) == 1 + 4, "the first try waits at its first directory"
+    assert (told["codes"], told["failed"], told["runs"], told["doubled"]) == ([0], 0, 4, 0)
+    assert all(re.search(r"-[0-9a-f]{8}\.parquet$", uri) for uri in told["files"]), "those of the second try"
+
+
+def test_executors_that_are_killed_in_a_merge_cost_nothing(tmp_path: Path, cluster: Cluster, remote: str) -> None:
+    shredding = Drain(tmp_path, remote, "drain --discover")
+    shredding.go()
+    shredded = shredding.ended()["shredded"]
+    merging = Drain(tmp_path, remote, "merge run")
+    merging.began()
+    assert sum(worker.kill_executors() for worker in cluster.workers)
+    merging.began(2)
+    merging.go()
+    told = merging.ended()
+    assert told["codes"] == [0]
+    assert told["merged"] == shredded, "each row once"
+    assert told["outcomes"] == ["merged"], "no failed attempt is counted"
+
+
 def test_a_worker_that_is_lost_in_a_job_costs_nothing(tmp_path: Path, cluster: Cluster, remote: str) -> None:
     drain = Drain(tmp_path, remote, "drain --discover")
     drain.began()
@@ -128,16 +186,19 @@ def test_a_worker_that_is_lost_in_a_job_costs_nothing(tmp_path: Path, cluster: C
     assert (told["codes"], told["failed"], told["runs"], told["doubled"]) == ([0], 0, 4, 0)
 
 
-def test_a_server_that_goes_down_in_a_job_is_charged_to_no_item(tmp_path: Path, cluster: Cluster) -> None:
+def test_a_server_that_goes_down_in_a_job_is_noticed_within_a_minute_and_charged_to_no_item(tmp_path: Path) -> None:
+    """The process notices, puts back what it had, and ends. Spark's client alone continues for ten minutes, more than once."""
     port = free_port()
-    with spark_connect(tmp_path, cluster.master, LITTLE, port) as remote:
+    with spark_connect(tmp_path, port=port) as remote:
         drain = Drain(tmp_path / "shop", remote, "drain --discover")
         drain.began()
+    down = time.monotonic()
     drain.go()
     told = drain.ended()
+    assert time.monotonic() - down < 60
     assert told["codes"] != [0]
     assert told["failed"] == 0
-    with spark_connect(tmp_path, cluster.master, LITTLE, port) as remote:
+    with spark_connect(tmp_path, port=port) as remote:
         again = Drain(tmp_path / "shop", remote, "drain")
         again.go()
         told = again.ended()
