@@ -62,15 +62,16 @@ class Deployment:
         }
         return policies(self.name, exports, (SHOP, VAULT))
 
-    def configured(self, *, loads: bool) -> Path:
-        """The configuration's file. `loads`: False for programs that only shred."""
+    def configured(self, *, loads: bool, **landing: str) -> Path:
+        """The configuration's file. `loads`: False for programs that only shred. `landing`: more settings of the shop's."""
         rests: dict[str, Any] = {} if loads else {"load": {"blackout": [ALWAYS]}}
         place = {kind: f"s3://{self.bucket(kind)}" for kind in KINDS}
         merged = {"output": f"{place['merged']}/merged", "catalog": {"kind": "glue", "region": REGION}}
         shop = {
-            "landing": {"root": f"{place['landing']}/enriched", "settle_seconds": 1},
+            "landing": {"root": f"{place['landing']}/enriched", "settle_seconds": 1, **landing},
             "shred": {"output": f"{place['shredded']}/shredded", "schemas": [str(SCHEMAS)]},
-            "merge": {**merged, "close_after_seconds": 0, "first_day": "2024-05-01"},
+            "merge": {**merged, "close_after_seconds": 0, "interval_seconds": 0, "first_day": "2024-05-01"},
+            "retention": {"landing_days": 2, "shredded_days": 2, "bad_days": 2, "merged_days": 2, "last_copy_days": 2},
             **rests,
         }
         vault = {
@@ -98,19 +99,27 @@ class Deployment:
         file.write_text(yaml.safe_dump(found))
         return file
 
-    def start(self) -> None:
-        """Forgets the calls until now."""
-        self.calls.start()
+    def start(self, *denied: str) -> None:
+        """Forgets the calls until now. `denied`: actions that are refused from now on."""
+        self.calls.start(*denied)
         self.of_workers.start()
 
-    def run(self, *command: str, dataset: str = SHOP, loads: bool = True, codes: tuple[int, ...] = (0, 4)) -> Any:
-        """Runs a command, and returns its answers. Raises AssertionError with its output for another exit code."""
-        file = self.configured(loads=loads)
-        line = [sys.executable, "-m", "manifest_platform", "--config", str(file), "--dataset", dataset, "--json", *command]
-        ended = subprocess.run(line, env=self._environment({}), cwd=self.home, capture_output=True, text=True, check=False)
-        assert ended.returncode in codes, f"{command}: {ended.returncode}\n{ended.stdout[-3000:]}\n{ended.stderr[-3000:]}"
-        return [json.loads(one) for one in ended.stdout.splitlines() if one.startswith("{")]
+    def run(
+        self, *command: str, dataset: str = SHOP, loads: bool = True, later: bool = False, codes: tuple[int, ...] = (0, 4)
+    ) -> list[dict[str, Any]]:
+        """Runs a command, some days later if wanted, and returns its answers. Raises AssertionError for another exit code."""
+        program = "manifest_platform_tests.aws.later" if later else "manifest_platform"
+        options = ["--config", str(self.configured(loads=loads)), "--dataset", dataset, "--json"]
+        printed = self.program([sys.executable, "-m", program, *options, *command], codes)
+        return [json.loads(one) for one in printed.splitlines() if one.startswith("{")]
 
-    def _environment(self, more: Mapping[str, str]) -> dict[str, str]:
+    def program(self, line: list[str], codes: tuple[int, ...] = (0,), **more: str) -> str:
+        """Runs a program, and returns what it prints. `more`: variables. Raises AssertionError for another exit code."""
+        ended = subprocess.run(line, env=self.variables(more), cwd=self.home, capture_output=True, text=True, check=False)
+        assert ended.returncode in codes, f"{line}: {ended.returncode}\n{ended.stdout[-3000:]}\n{ended.stderr[-3000:]}"
+        return ended.stdout
+
+    def variables(self, more: Mapping[str, str]) -> dict[str, str]:
+        """The environment of programs."""
         kept = {name: value for name, value in os.environ.items() if not name.startswith("AWS_") and name != "PYTHONPATH"}
         return {**kept, **self.environment, "PYTHONPATH": str(REPOSITORY), **more}

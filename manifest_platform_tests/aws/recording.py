@@ -16,7 +16,7 @@ from urllib.parse import parse_qs, unquote, urlsplit
 
 from manifest_platform_tests.aws.policies import Call
 from manifest_platform_tests.aws.stacks import ACCOUNT, REGION
-from manifest_platform_tests.servers.proxy import proxied
+from manifest_platform_tests.servers.proxy import Fault, proxied
 
 _START = re.compile(rb"([A-Z]+) (\S+) HTTP/1\.1\r\n")
 _TARGET = re.compile(rb"\r\nx-amz-target: *([\w.]+)", re.IGNORECASE)
@@ -26,24 +26,29 @@ _PARTITION = re.compile(r'"partition": ?\{"S": ?"([^"]*)"')
 
 @dataclass
 class Record:
-    """The calls since `start`, by who made them."""
+    """The calls since `start`. `denied`: the actions that are answered with AWS's refusal, and are not recorded."""
 
     calls: set[Call] = field(default_factory=set)
     requests: int = 0
+    denied: frozenset[str] = frozenset()
 
-    def start(self) -> None:
-        """Forgets what was recorded."""
-        self.calls, self.requests = set(), 0
+    def start(self, *denied: str) -> None:
+        """Forgets what was recorded. `denied`: actions, of services that speak JSON, that are refused from now on."""
+        self.calls, self.requests, self.denied = set(), 0, frozenset(denied)
 
-    def note(self, _number: int, request: bytes) -> None:
-        """Notes the calls of a request. For a proxy, as a chooser without faults."""
+    def note(self, _number: int, request: bytes) -> Fault | None:
+        """Notes the calls of a request. For a proxy, as a chooser."""
         if found := _START.match(request):
             self.requests += 1
             head, _, body = request.partition(b"\r\n\r\n")
             target = _TARGET.search(head)
             method, address = found[1].decode(), found[2].decode()
             calls = _by_target(target[1].decode(), body) if target else _of_s3(method, address, head, body)
-            self.calls |= set(calls)
+            asked = set(calls)
+            if any(call.action in self.denied for call in asked):
+                return Fault.DENIED
+            self.calls |= asked
+        return None
 
 
 @contextmanager

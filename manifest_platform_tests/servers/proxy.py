@@ -32,6 +32,7 @@ class Fault(StrEnum):
     THROTTLED = "throttled"  # DynamoDB's word for: too many requests
     SLOW_DOWN = "slow down"  # S3's word for: too many requests
     CONFLICT = "conflict"  # DynamoDB's word for: another transaction is at these rows
+    DENIED = "denied"  # the word of AWS's services in JSON for: the role may not
     FAILED_AFTERWARDS = "failed afterwards"  # the server does it, and the answer is an internal error
 
 
@@ -142,6 +143,9 @@ class Proxy:
                 raise ConnectionResetError
             case Fault.THROTTLED:
                 connection.answer(400, "ProvisionedThroughputExceededException")
+                return
+            case Fault.DENIED:
+                connection.answer(400, "AccessDeniedException")
                 return
             case Fault.SLOW_DOWN:
                 connection.refuse(b"<Error><Code>SlowDown</Code><Message>by the proxy</Message></Error>")

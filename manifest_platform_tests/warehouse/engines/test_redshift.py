@@ -501,6 +501,11 @@ def test_a_failed_probe_is_told_the_grants_that_help() -> None:
             Unavailable,
             "renew them",
         ),
+        (
+            ClientError({"Error": {"Code": "AccessDeniedException", "Message": "may not"}}, "GetSecretValue"),
+            Unavailable,
+            "let this program's role read it: secretsmanager:GetSecretValue",
+        ),
         (InterfaceError("BrokenPipe: server socket closed"), Unavailable, "server runs and can be reached"),
         (ProgrammingError({"C": "XX000", "M": "1023", "D": "Serializable isolation violation on table - 1"}), Conflict, "1023"),
         (ProgrammingError({"C": "XX000", "M": "1018", "D": "Relation does not exist"}), Conflict, "1018"),

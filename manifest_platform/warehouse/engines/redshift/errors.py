@@ -16,6 +16,10 @@ _CREATED = re.compile(r"already exists|duplicate key value violates unique const
 
 _OUTAGES = (
     (
+        r"(AccessDenied|ResourceNotFound)\w*\) when calling the GetSecretValue",
+        "check that the secret of `secret` exists, and let this program's role read it: secretsmanager:GetSecretValue",
+    ),
+    (
         r"not authorized to (assume|get credentials of) (IAM )?role|is not attached|IAM role .* not (found|associated)",
         "attach the role of `role` to the cluster or namespace, and grant it: GRANT ASSUMEROLE ON '<role>' TO <user> FOR COPY",
     ),
