@@ -196,6 +196,15 @@ class Look:
                 del self.sight.later[one.name]  # it may be gone; if it is still there, its name is listed again
             yield replace(part, unreadable=())
 
+    def _waiting_before(self, sort: str) -> Iterator[Part]:
+        """Reads the newest directories that wait for their turn and precede a new directory.
+
+        If they are complete by now and were registered after it, they would be late.
+        """
+        waiting = sorted((one.name for one in self.sight.later.values() if one.name.sort < sort), key=lambda one: one.sort)
+        if waiting:
+            yield self._read(waiting[-READ:])
+
     def _newest(self) -> Iterator[Part]:
         """Lists the names from where the last look has ended, and reads the unknown ones, oldest first."""
         begin = self.reached or self.start
@@ -231,6 +240,8 @@ class Look:
         unread = {one.name for one in unknown}
         first = stretch.part((), frozenset(one.name for one in stretch.names if one.name not in unread | set(self.sight.later)))
         yield replace(first, known=known)
+        if unknown:
+            yield from self._waiting_before(unknown[-1].sort)
         while unknown:
             if len(unknown) > FEW and not storage.is_local(self.source.root) and self._are_dense(unknown, stretch):
                 found = self.source.look_at(self.feed, unknown[0].time, AT_ONCE)

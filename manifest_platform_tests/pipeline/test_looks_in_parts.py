@@ -343,6 +343,21 @@ def test_an_abandoned_run_is_read_again_after_a_twentieth_of_the_time_since_its_
         assert sight.later["run"].due - time.monotonic() == pytest.approx(pause, abs=1)
 
 
+def test_a_run_that_waits_is_read_again_before_a_later_run_is_registered(tmp_path: Path) -> None:
+    """Both are complete now. If the earlier one waited for its turn, it would be late, and a strict order would be lost."""
+    shop = Shop(tmp_path)
+    root = root_of(shop)
+    land(root, 0, 1)
+    land(root, 2, marker=False)
+    with shop.open() as pipeline:
+        assert look(pipeline).new == tuple(run_names(0, 1))
+        [waiting] = pipeline.sights[FEED].later.values()
+        waiting.due += 600
+        put(root, f"{run_name(2)}/_SUCCESS")
+        land(root, 3)
+        assert look(pipeline).new == tuple(run_names(2, 3))
+
+
 def test_a_name_that_is_not_a_runs_is_reported_until_it_is_gone(shop: Shop) -> None:
     land(root_of(shop), *range(5))
     put(root_of(shop), "run=yesterday/part.gz")
