@@ -55,22 +55,32 @@ from manifest_platform.spark import session
 little = {"spark.executor.memory": "512m", "spark.executor.cores": 1, "spark.cores.max": 1, "spark.driver.host": "127.0.0.1"}
 spark = session(sys.argv[1], {"spark.master": sys.argv[2], "spark.ui.enabled": False, **little})
 jars = spark.sparkContext._jsc.sc().listJars()
-print(json.dumps({"works": works(spark), "jars": [jars.apply(each) for each in range(jars.size())]}))
+
+def key(batches):
+    import os
+    import pyarrow
+    for _ in batches:
+        yield pyarrow.RecordBatch.from_pydict({"key": [os.environ.get("AWS_ACCESS_KEY_ID", "")]})
+
+[row] = spark.range(0, 1, 1, 1).mapInArrow(key, "key string").collect()
+print(json.dumps({"works": works(spark), "jars": [jars.apply(each) for each in range(jars.size())], "key": row.key}))
 """
 
 
 @pytest.mark.timeout(240)
-def test_a_standalone_cluster_is_given_the_jars_of_a_folder(tmp_path: Path) -> None:
+def test_a_standalone_cluster_is_given_the_jars_of_a_folder_and_the_variables_of_executors(tmp_path: Path) -> None:
     folder = tmp_path / "jars"
     folder.mkdir()
     for name in ("one.jar", "two.jar"):
         with zipfile.ZipFile(folder / name, "w") as jar:
             jar.writestr("META-INF/MANIFEST.MF", "Manifest-Version: 1.0\n")
     conf = tmp_path / "standalone.conf"
-    conf.write_text((CONF / "standalone.conf").read_text().replace("/opt/manifest-platform/s3a", str(folder)))
+    text = (CONF / "standalone.conf").read_text().replace("/opt/manifest-platform/s3a", str(folder))
+    conf.write_text(f"{text}\nspark.executorEnv.AWS_ACCESS_KEY_ID of-executors\n")
     with spark_standalone(tmp_path) as master:
         told = _told(CLUSTER, conf, master)
     assert told["works"]
+    assert told["key"] == "of-executors"
     assert sorted(jar.rpartition("/")[2] for jar in told["jars"]) == ["one.jar", "two.jar"]
 
 
