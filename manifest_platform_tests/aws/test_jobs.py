@@ -25,7 +25,7 @@ def text(node: Any) -> str:
     if "Ref" in node:
         return RESOURCES[node["Ref"]]["Properties"]["Name"]["Fn::Sub"]
     found = node["Fn::Sub"]
-    values = GIVEN | {"AWS::Partition": "aws", "AWS::Region": REGION, "AWS::AccountId": ACCOUNT, "Drain": "mp-drain"}
+    values = GIVEN | {"AWS::Partition": "aws", "AWS::Region": REGION, "AWS::AccountId": ACCOUNT}
     return re.sub(r"\$\{([\w:]+)\}", lambda name: values[name[1]], found if isinstance(found, str) else found[0])
 
 
