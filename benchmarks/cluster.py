@@ -7,8 +7,8 @@ workers of one core each behind a Connect server.
 
     workers  shredding runs of `--megabytes` together on one worker, and on two. The ratio is that of the processor seconds of
              the busiest worker: what the clock shows on a machine with a core for each. The clock is printed too.
-             `driver`: the processor seconds of this process and of the Connect server. Fewer megabytes than some splits (32 MiB)
-             are not divided between workers
+             `driver`: the processor seconds of this process and of the Connect server. Fewer megabytes than a few splits of
+             32 MiB are not divided between workers
     tiny     discovering, shredding and loading `--runs` runs of 20 events: milliseconds of this process's processor a run,
              beside Spark, and requests a run to the manifest and to S3, the workers' included; with a file for each table,
              packed, and packed with many runs in a transaction of the warehouse
