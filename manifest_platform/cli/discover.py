@@ -87,7 +87,7 @@ def report_document(report: DiscoveryReport) -> dict[str, Any]:
     return {
         field.name: getattr(report, field.name)
         for field in dataclasses.fields(report)
-        if field.name not in ("landed", "waiting")
+        if field.name not in ("landed", "waiting", "partial", "goes_on")
     }
 
 

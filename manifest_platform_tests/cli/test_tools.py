@@ -333,7 +333,8 @@ def test_a_worker_that_is_gone_is_told_with_item_cause_and_command(shop: Shop, a
 
 
 def test_a_lease_that_is_held_is_told_with_what_to_do(shop: Shop, run: Any) -> None:
-    with shop.pipeline() as pipeline, pipeline.lease(FEED, SHRED):
+    with shop.pipeline() as pipeline, pipeline.lease(FEED, SHRED), pipeline.lease(FEED, LOAD):
+        pipeline.manifest.skip(pipeline.key(MORE[1]), "it blocks the load")
         out = run("drain")[1]
     assert "and longer while it lives: wait next: manifest-platform status" in " ".join(out.split())
 

@@ -140,7 +140,7 @@ def test_a_directory_that_was_rewritten_is_told_until_its_first_content_is_back(
 
 @pytest.mark.walks(Action.SHOW_STATUS)
 def test_who_holds_the_lease_is_shown(shop: Shop, terminal: Terminal) -> None:
-    with shop.pipeline() as pipeline, pipeline.lease(FEED, SHRED):
+    with shop.pipeline() as pipeline, pipeline.lease(FEED, SHRED), pipeline.lease(FEED, LOAD):
         terminal.run("drain")
         assert f"held by {pipeline.holder}" in " ".join(terminal.follow(Action.SHOW_STATUS).split())
 
