@@ -70,9 +70,13 @@ class Typed:
 class CsvFile:
     """A CSV file that is read once: first its header, then its rows. `name`: the file's name in messages and bad rows."""
 
-    def __init__(self, stream: Stream, name: str, chunk: int = CHUNK):
-        """`chunk`: bytes parsed at a time, and the longest record. Raises Unusable if the header is invalid."""
+    def __init__(self, stream: Stream, name: str, chunk: int = CHUNK, before: int = 0):
+        """`chunk`: bytes parsed at a time, and the longest record. `before`: the number of records left out after the header.
+
+        Raises Unusable if the header is invalid.
+        """
         self.name = name
+        self._before = before
         self._stream = stream
         self._chunk = chunk
         self.header, self._head = self._read_header()
@@ -88,7 +92,7 @@ class CsvFile:
         if not self.header:
             return
         source = _Source(self._head, self._stream, len(self.header))
-        miscounted = _Miscounted(most_bad)
+        miscounted = _Miscounted(most_bad, self._before)
         at_once = max(1, min(LINES_AT_ONCE, _VALUES_AT_ONCE // len(self.header)))
         no_rows = arrow_schema(columns).empty_table()
         done = 0  # rows so far with the right number of fields
@@ -107,7 +111,7 @@ class CsvFile:
                 yield Typed(rows, bad_table(self.name, sorted(bad, key=lambda row: row.line)), batch.nbytes)
                 done += batch.num_rows
         while rest := miscounted.take(None):
-            if not done and not miscounted.is_too_many:
+            if not done and not self._before and not miscounted.is_too_many:
                 raise Unusable(
                     f"the header of {self.name} fits none of its rows: {rest[0].reasons[0]['message']};"
                     " ask for the window again"
@@ -256,9 +260,10 @@ class _Miscounted:
     contain millions of such records: until `take`, only numbers and texts are stored.
     """
 
-    def __init__(self, most: int | None) -> None:
-        """`most`: after more than this number of records, the parser stops with an error."""
+    def __init__(self, most: int | None, before: int) -> None:
+        """`most`: after more than this number of records, the parser stops with an error. `before`: the records not parsed."""
         self._most = most
+        self._records_before = _HEADER_LINES + before
         self._before = array("q")
         self._waiting: deque[tuple[int, int, int, str]] = deque()
 
@@ -277,15 +282,14 @@ class _Miscounted:
         upto = len(self._before) if rows is None else bisect_left(self._before, rows)
         return [self._bad_row(*self._waiting.popleft()) for _ in range(min(upto - taken, LINES_AT_ONCE))]
 
-    @staticmethod
-    def _bad_row(number: int, actual: int, expected: int, text: str) -> BadRow:
+    def _bad_row(self, number: int, actual: int, expected: int, text: str) -> BadRow:
         message = f"the record has {actual} fields; the header has {expected}"
         reasons = [{"type": "field_count", "message": message}]
-        return BadRow(number + _HEADER_LINES, reasons, text.replace("\0", "\ufffd"))
+        return BadRow(number + self._records_before, reasons, text.replace("\0", "\ufffd"))
 
     def line(self, row: int) -> int:
         """The record number in the file of a row (counted from 0)."""
-        return row + 1 + bisect_right(self._before, row) + _HEADER_LINES
+        return row + 1 + bisect_right(self._before, row) + self._records_before
 
 
 def _end_of_record(data: bytes) -> int | None:

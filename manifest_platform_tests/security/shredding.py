@@ -56,8 +56,8 @@ def shred_run(directory: Directory, registry: str, options: Options) -> Listing 
 def shred_window(window: Window, options: VeevaOptions) -> Listing | ShredFailure:
     """Shreds a window as the Spark job does, without Spark."""
     tasks = [
-        Task(0, number, window.output, tuple(window.paths[path][0] for path in paths), paths)
-        for number, paths in enumerate(_plan(window, options.split_size))
+        Task(0, number, window.output, tuple(window.paths[path][0] for path in part.paths), part)
+        for number, part in enumerate(_plan(window, options.split_size, {}))
     ]
     results = [_result(task, lambda one: shred_files(one, window, _contents(window, options, ""), options)) for task in tasks]
     return _conclude(window, results, options)

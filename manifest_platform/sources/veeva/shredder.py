@@ -1,8 +1,8 @@
 """The Spark job that shreds a batch of windows of Veeva Vault's Direct Data.
 
-A task shreds one large file of a window, chunk by chunk, or several small files. It first reads the window's manifest and
-metadata. Configuration in an archive (`Metadata/object.csv` and the like) does not become a table and stays where it landed.
-The warehouse, not the shredder, handles rows with the same key.
+A task shreds one file of a window, chunk by chunk, or several small files, or a slice of a large file. It first reads the
+window's manifest and metadata. Configuration in an archive (`Metadata/object.csv` and the like) does not become a table and
+stays where it landed. The warehouse, not the shredder, handles rows with the same key.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import uuid
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, BinaryIO
 from urllib.parse import unquote
 
 from manifest_platform import storage
@@ -29,13 +29,16 @@ from manifest_platform.shred.batch import (
     Unusable,
     Writer,
     Written,
+    failures_of,
     open_landed,
     shred_batch,
 )
+from manifest_platform.shred.csv_slices import Slice
 from manifest_platform.shred.limits import InputLimits, LimitExceeded
 from manifest_platform.shred.rows import BAD
 from manifest_platform.shred.sample import Sampler
 from manifest_platform.sources.veeva.direct_data import MANIFEST, METADATA_FULL, Contents, Extract, Feed, read_contents
+from manifest_platform.sources.veeva.slicing import Large, sliced
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -104,47 +107,77 @@ def shred(spark: SparkSession, windows: Sequence[Window], options: VeevaOptions 
     """
     options, batch = options or VeevaOptions(), uuid.uuid4().hex
     windows = tuple(windows)
-    tasks = [
-        Task(index, number, window.output, tuple(window.paths[path][0] for path in paths), paths)
-        for index, window in enumerate(windows)
-        for number, paths in enumerate(_plan(window, options.split_size))
-    ]
 
-    def work(task: Task[tuple[str, ...]]) -> Written:
+    def work(task: Task[Part]) -> Written:
         window = windows[task.directory]
         return shred_files(task, window, _contents(window, options, batch), options)
 
+    large = [file for window in windows for file in _large(window, options.split_size)]
+    try:
+        cut = sliced(spark, large, options.split_size)
+    except Exception as error:
+        return failures_of(error, spark, windows, work)
+    tasks = [
+        Task(index, number, window.output, tuple(window.paths[path][0] for path in part.paths), part)
+        for index, window in enumerate(windows)
+        for number, part in enumerate(_plan(window, options.split_size, cut))
+    ]
     return shred_batch(spark, windows, tasks, work, options)
 
 
-def _plan(window: Window, split_size: int) -> list[tuple[str, ...]]:
-    """Returns the paths of the files of each task: large files alone, small files together up to `split_size` bytes.
+@dataclass(frozen=True)
+class Part:
+    """The part of a window that is a task. `slice`: of the only file; None for whole files.
 
-    A window that has or should have files has at least one task, which reads its manifest. An empty window has none.
+    `verifies`: the task only compares the file with what was registered, because other tasks shred its slices.
+    """
+
+    paths: tuple[str, ...]
+    slice: Slice | None = None
+    verifies: bool = False
+
+
+def _large(window: Window, split_size: int) -> Iterator[Large]:
+    """Yields the files of a window that are at least two splits."""
+    for path, (uri, size) in window.paths.items():
+        if size >= 2 * split_size and path not in (MANIFEST, METADATA_FULL):
+            yield Large(uri, size, window.root)
+
+
+def _plan(window: Window, split_size: int, cut: Mapping[str, Sequence[Slice]]) -> list[Part]:
+    """Returns the tasks: files together up to `split_size` bytes, larger files alone, and slices of large files.
+
+    `cut`: the slices of large files by URI. A window that has or should have files has at least one task, which reads its
+    manifest. An empty window has none. The plan depends only on the window, `split_size` and the bytes of large files.
     """
     if not window.files and not window.expected:
         return []
     tasks: list[list[str]] = [[]]
+    parts: list[Part] = []
     room = split_size
-    for path, (_, size) in window.paths.items():
+    for path, (uri, size) in window.paths.items():
         if path in (MANIFEST, METADATA_FULL):
+            continue
+        if found := cut.get(uri):
+            parts += (Part((path,), one) for one in found)
+            parts += [Part((path,), verifies=True)] if window.expected is not None else []
             continue
         if tasks[-1] and size > room:
             tasks.append([])
             room = split_size
         tasks[-1].append(path)
         room -= size
-    return [tuple(paths) for paths in tasks]
+    return [*(Part(tuple(paths)) for paths in tasks), *parts]
 
 
 def _is_data(path: str) -> bool:
     return not path.rpartition("/")[2].startswith(("_", "."))
 
 
-def shred_files(task: Task[tuple[str, ...]], window: Window, contents: Contents, options: VeevaOptions) -> Written:
-    """Shreds a task's files and writes the result. If a window has too many bad rows to succeed, the rest is not read.
+def shred_files(task: Task[Part], window: Window, contents: Contents, options: VeevaOptions) -> Written:
+    """Shreds a task's files, or its slice of a file, and writes the result.
 
-    Raises Unusable, LimitExceeded, OSError.
+    If a window has too many bad rows to succeed, the rest is not read. Raises Unusable, LimitExceeded, OSError.
     """
     most_bad = options.most_bad(_most_good(window, contents))
     most = options.split_size + CHUNK
@@ -155,11 +188,14 @@ def shred_files(task: Task[tuple[str, ...]], window: Window, contents: Contents,
         for table in contents.columns_alone():
             writer.add(table)
         writer.written.retired += contents.retired
-    extracts = [extract for path in task.part if (extract := contents.extract(path))]
-    for extract, stream in _opened(window, extracts):
+    extracts = [extract for path in task.part.paths if (extract := contents.extract(path))]
+    if task.part.verifies:
+        _verify(window, task.part.paths[0])
+        return writer.close()
+    for extract, stream in _opened(window, extracts, task.part.slice):
         path = extract.file or ""
         try:
-            _shred_file(extract, stream, window.paths[path][0], contents, writer, options.limits)
+            _shred_file(extract, stream, window.paths[path][0], contents, writer, options.limits, task.part.slice)
         except Unusable:
             _verify(window, path)  # an altered file is the better explanation
             raise
@@ -217,11 +253,22 @@ def _read_whole(window: Window, paths: Sequence[str], most: int) -> dict[str, by
     return dict(zip(paths, _read_all(window, paths), strict=True))
 
 
-def _shred_file(extract: Extract, stream: Stream, uri: str, contents: Contents, writer: Writer, limits: InputLimits) -> None:
+def _shred_file(
+    extract: Extract,
+    stream: Stream,
+    uri: str,
+    contents: Contents,
+    writer: Writer,
+    limits: InputLimits,
+    part: Slice | None = None,
+) -> None:
+    """Shreds a file, or a slice of it, whose stream has the header and the slice's records."""
     from manifest_platform.shred.csv_kernel import CsvFile
 
-    records = 0
-    file = CsvFile(stream, uri, limits.line)
+    if part and part.total != extract.records:
+        raise _incomplete(uri, str(part.total), extract)
+    records, expected = 0, part.records if part else extract.records
+    file = CsvFile(stream, uri, limits.line, part.before if part else 0)
     if file.header:
         table = contents.table(extract, file.header)
         writer.add(table)
@@ -232,20 +279,33 @@ def _shred_file(extract: Extract, stream: Stream, uri: str, contents: Contents, 
             records += typed.rows.num_rows + typed.bad.num_rows
             if writer.is_hopeless:
                 return
-            if records > extract.records:
+            if records > expected:
                 break
-    if records != extract.records:
-        least = "at least " if records > extract.records else ""
-        raise Unusable(
-            f"{uri} has {least}{records} records, but {MANIFEST} says {extract.records}, so it is not complete; "
-            "land or capture the window again"
-        )
+    if records != expected and part:
+        raise Unusable(f"{uri} has {records} records from byte {part.start} to {part.end}, and {expected} were counted there")
+    if records != expected:
+        raise _incomplete(uri, f"{'at least ' if records > expected else ''}{records}", extract)
 
 
-def _opened(window: Window, extracts: Sequence[Extract]) -> Iterator[tuple[Extract, Stream]]:
-    """Yields the data files as streams. A single file is verified at its end; several small files are read completely first."""
+def _incomplete(uri: str, found: str, extract: Extract) -> Unusable:
+    return Unusable(
+        f"{uri} has {found} records, but {MANIFEST} says {extract.records}, so it is not complete; "
+        "land or capture the window again"
+    )
+
+
+def _opened(window: Window, extracts: Sequence[Extract], part: Slice | None = None) -> Iterator[tuple[Extract, Stream]]:
+    """Yields the data files as streams. A single file is verified at its end; several small files are read completely first.
+
+    `part`: the slice of the only file, which another task verifies.
+    """
     paths = [extract.file or "" for extract in extracts]
-    if len(paths) > 1:
+    if part:
+        for extract, path in zip(extracts, paths, strict=True):
+            uri, size = window.paths[path]
+            with open_landed(uri, size, window.root) as file:
+                yield extract, _OfSlice(file, part)
+    elif len(paths) > 1:
         for extract, data in zip(extracts, _read_all(window, paths), strict=True):
             yield extract, io.BytesIO(data)
     else:
@@ -273,6 +333,23 @@ def _verify(window: Window, path: str) -> None:
 
 
 _ADVICE = "is not what it was then; restore the registered content and resolve the item, or skip it"
+
+
+class _OfSlice:
+    """The header of a file and then the records of a slice, as a stream."""
+
+    def __init__(self, file: BinaryIO, part: Slice) -> None:
+        self._file, self._left = file, [(0, part.header), (part.start, part.end)]
+
+    def read(self, size: int, /) -> bytes:
+        while self._left:
+            start, end = self._left[0]
+            self._file.seek(start)
+            if block := self._file.read(min(size, end - start)):
+                self._left[0] = start + len(block), end
+                return block
+            self._left.pop(0)
+        return b""
 
 
 class _Verified(io.RawIOBase):
