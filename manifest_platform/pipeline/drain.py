@@ -262,7 +262,8 @@ class _Drain:
         if isinstance(verdict, Stop):
             return self.end(target, feed, verdict)
         unshredded = isinstance(verdict, Blocked) and verdict.standing is Standing.WAITING
-        if hindrance and (unshredded or isinstance(verdict, Idle)):
+        in_work = isinstance(verdict, Blocked) and verdict.standing is Standing.PROCESSING
+        if hindrance and (unshredded or isinstance(verdict, Idle) or (in_work and hindrance.stop is Stop.BUSY)):
             if unshredded and isinstance(target.manifest.next(feed, target.load.key), Ready):
                 return None  # another drain has shredded it meanwhile, and could not load it
             return self.end(target, feed, hindrance.stop, reason=hindrance.reason, remedy=hindrance.remedy)

@@ -173,6 +173,15 @@ def test_a_drain_loads_what_is_shredded_while_another_drain_shreds(shop: Shop, s
             assert (report.stop, report.loaded) == (Stop.BUSY, 1)
 
 
+def test_a_drain_is_busy_not_blocked_if_another_drain_has_claimed_what_it_would_load(shop: Shop) -> None:
+    with shop.open() as other, shop.open() as pipeline:
+        shop.land(other, 0)
+        with other.lease(FEED, SHRED) as lease:
+            other.manifest.claim(lease, other.manifest.waiting(FEED, SHRED, 1)[0])
+            _, report = drained(pipeline)
+            assert report.stop is Stop.BUSY
+
+
 def test_a_drain_shreds_while_another_drain_loads(shop: Shop, spark: Any) -> None:
     with shop.open() as other, shop.open() as pipeline:
         shop.land(pipeline, 0, 1)

@@ -72,7 +72,7 @@ def test_a_session_that_is_lost_meanwhile_gives_the_reason_without_a_java_stack_
     [
         (
             "x\nModuleNotFoundError: No module named 'manifest_platform'\n\tat java",
-            r"workers of Spark with a\.conf have no manifest_platform: write the archive with `manifest-platform spark ",
+            r"workers of Spark with a\.conf have no manifest_platform: write the archive with `spark ",
         ),
         ("[PACKAGE_NOT_INSTALLED] PyArrow >= 18.0.0 must be installed", "have no PyArrow: write the archive"),
         (
