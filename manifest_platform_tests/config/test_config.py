@@ -503,7 +503,7 @@ def test_a_vault_has_its_address_and_login(write):
         ("http://localhost:8787", "ftp://localhost", "datasets.vault.vault.url: 'ftp://localhost': allowed: https://host, or"),
         ("http://localhost:8787", "https://host/api", "vault.vault.url: 'https://host/api': allowed: https://host, or"),
         (": shredded}", ": shredded, types: {a.b: Text}}", "vault.shred.types.a.b: 'Text': Input should be 'String'"),
-        ("{output: shredded}", "{output: shredded, schemas: [x]}", "vault.shred.schemas: unknown key; allowed here: ahead, bad_rows,"),
+        ("{output: shredded}", "{output: shredded, schemas: [x]}", "vault.shred.schemas: unknown key; allowed here: ahead,"),
         ("http://localhost:8787", "https://:geheim@host", "'https://***@host': allowed: https://host, or"),
         ("http://localhost:8787", "https://host#part", "allowed: https://host, or"),
         ("http://localhost:8787", "http://localhost:port", "allowed: https://host, or"),
