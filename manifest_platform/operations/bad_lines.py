@@ -17,7 +17,7 @@ from manifest_platform import progress, storage
 from manifest_platform.listing import BAD_TABLE
 from manifest_platform.manifest import Application, Holding, Item, ItemKey
 from manifest_platform.pipeline import SHRED, Pipeline
-from manifest_platform.pipeline.shredding import OutputGone, bad_listing_of, replayed_lines
+from manifest_platform.pipeline.shredding import OutputGone, ReplayedLines, bad_listing_of
 from manifest_platform.warehouse.errors import Unavailable
 
 MOST_GROUPS = 1000
@@ -54,6 +54,11 @@ class BadLine:
     reasons: list[dict[str, Any]]
     row: dict[str, Any]
 
+    @property
+    def without_content(self) -> BadLine:
+        """The same row without the columns of its content."""
+        return replace(self, row={name: value for name, value in self.row.items() if name not in _CONTENT})
+
 
 @dataclass
 class Looked:
@@ -86,6 +91,8 @@ def bad_lines(
     Some rows are in memory at a time. `content`: read the lines themselves, too. `is_open`: only rows that were not replayed.
     `looked` is counted up.
     """
+    from manifest_platform.shred.rows import kept_bytes
+
     for item in _items(pipeline, wanted):
         looked.items += 1
         record = item.processed_by(Application(SHRED))
@@ -94,11 +101,11 @@ def bad_lines(
         if item.deletion_of(Holding.BAD) and wanted.item is None:
             continue
         try:
-            replayed = replayed_lines(item) if is_open else set()
+            replayed = ReplayedLines(item) if is_open else None
             for uri in bad_listing_of(item).uris(BAD_TABLE):
-                for one in _lines(item.key, uri, wanted, content):
-                    if (one.row["file"], one.row["line"]) not in replayed:
-                        yield one
+                for one in _lines(item.key, uri, wanted, content or bool(replayed)):
+                    if not (replayed and replayed.takes(kept_bytes(one.row))):
+                        yield one if content else one.without_content
         except (OutputGone, Unavailable, OSError) as error:
             looked.fail(item.key, error)
 

@@ -28,7 +28,7 @@ from manifest_platform import failpoints, storage
 from manifest_platform.listing import BAD_TABLE
 from manifest_platform.manifest import Application, Holding, Item, ItemKey, Refused, UnknownItem
 from manifest_platform.pipeline import SHRED, Pipeline
-from manifest_platform.pipeline.shredding import bad_listing_of, replayed_lines
+from manifest_platform.pipeline.shredding import ReplayedLines, bad_listing_of
 from manifest_platform.remedies import Action, Remedy
 from manifest_platform.sources.replays import Replays
 
@@ -109,7 +109,7 @@ def open_rows(pipeline: Pipeline, item: Item) -> Iterator[BadLine]:
 
     from manifest_platform.shred.rows import kept_bytes
 
-    listing, replayed = bad_listing_of(item), replayed_lines(item)
+    listing, replayed = bad_listing_of(item), ReplayedLines(item)
     for uri in listing.uris(BAD_TABLE):
         system, path = storage.filesystem(uri)
         with system.open_input_file(path) as file:
@@ -117,9 +117,9 @@ def open_rows(pipeline: Pipeline, item: Item) -> Iterator[BadLine]:
             columns = [name for name in _COLUMNS if name in parquet.schema_arrow.names]
             for batch in parquet.iter_batches(columns=columns):
                 for row in batch.to_pylist():
-                    place = (row["file"], row["line"])
-                    if place not in replayed:
-                        yield BadLine(place, row["reasons"], kept_bytes(row))
+                    data = kept_bytes(row)
+                    if not replayed.takes(data):
+                        yield BadLine((row["file"], row["line"]), row["reasons"], data)
 
 
 def count_open(pipeline: Pipeline, item: Item) -> int:
@@ -253,6 +253,8 @@ def _register_written(pipeline: Pipeline, replays: Replays, reason: str) -> Iter
     If they are not, their origins were shredded again since, and have them as good lines. Raises Refused if the warehouse has
     such a replay: then the manifest was set back.
     """
+    from manifest_platform.shred.rows import digest_of
+
     root = replays_root(pipeline)
     for name in unregistered(pipeline):
         named = json.loads(storage.read_bytes(_file(root, name)))["lines"]
@@ -260,8 +262,8 @@ def _register_written(pipeline: Pipeline, replays: Replays, reason: str) -> Iter
         lines: list[bytes | None] = []
         for id_, places in sorted(named.items()):
             item = pipeline.manifest.item(pipeline.key(id_))
-            there = {one.place: one.data for one in open_rows(pipeline, item)}
-            found = [there.get((file, line)) for file, line, _ in places]
+            there = {digest_of(one.data): one.data for one in open_rows(pipeline, item) if one.data is not None}
+            found = [there.get(digest) for _, _, digest in places]
             origins[item.key] = len(found), len(item.records)
             lines += found
         if None not in lines:

@@ -8,6 +8,7 @@ import itertools
 import json
 import logging
 import time
+from collections import Counter
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
@@ -397,18 +398,39 @@ def _read_listing(uri: str, item: str) -> Listing:
 # Replayed lines
 
 
-def replayed_lines(item: Item) -> set[tuple[str, int]]:
-    """Returns the lines of an item that were replayed, as URI and number. Raises Refused, OSError, as `_replayed`."""
-    return {(file, line) for _, lines in _replayed(item) for file, line, _ in lines}
+class ReplayedLines:
+    """The lines of an item that were replayed, known by their bytes.
+
+    Their places do not tell them: after the landing moved or the directory was rewritten, a line is at another place, and its
+    event was loaded twice. Raises Refused, OSError, as `_replayed`.
+    """
+
+    def __init__(self, item: Item) -> None:
+        self._left = Counter(digest for _, lines in _replayed(item) for digest in lines)
+
+    def __bool__(self) -> bool:
+        return bool(self._left)
+
+    def takes(self, line: bytes | None) -> bool:
+        """True if this is a replayed line, asked about each bad row once: of equal lines, as many as were replayed are."""
+        if line is None or not self._left:
+            return False
+        from manifest_platform.shred.rows import digest_of
+
+        digest = digest_of(line)
+        if not self._left[digest]:
+            return False
+        self._left[digest] -= 1
+        return True
 
 
 def _digests(item: Item) -> dict[str, str]:
     """Returns the digests of an item's replayed lines, each with the name of the item that they are loaded with."""
-    return {digest: into for into, lines in _replayed(item) for _, _, digest in lines}
+    return {digest: into for into, lines in _replayed(item) for digest in lines}
 
 
-def _replayed(item: Item) -> Iterator[tuple[str, list[tuple[str, int, str]]]]:
-    """Yields the replays of an item's lines: the item that they went to, and the URI, number and digest of each.
+def _replayed(item: Item) -> Iterator[tuple[str, list[str]]]:
+    """Yields the replays of an item's lines: the item that they went to, and the digest of each line.
 
     Raises Refused if a file that names the lines is gone: without it they would be loaded twice. Raises OSError.
     """
@@ -419,7 +441,7 @@ def _replayed(item: Item) -> Iterator[tuple[str, list[tuple[str, int, str]]]]:
         except FileNotFoundError as error:
             message = f"{said['file']} is gone, which names the lines of {item.key.name} that were replayed: restore it"
             raise Refused(f"{message} from a backup") from error
-        yield short_name(said["item"]), named["lines"][item.key.id]
+        yield short_name(said["item"]), [digest for _, _, digest in named["lines"][item.key.id]]
 
 
 # Lost output

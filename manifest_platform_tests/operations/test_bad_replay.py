@@ -12,13 +12,16 @@ import yaml
 from manifest_platform import failpoints
 from manifest_platform.demo.events import SCHEMAS
 from manifest_platform.manifest import Refused
+from manifest_platform.operations import bad_replay
 from manifest_platform.operations.bad_lines import Looked, Wanted, bad_groups, bad_lines
 from manifest_platform.operations.bad_replay import Replayed, count_open, open_rows, replay, replays_root, with_bad_rows
 from manifest_platform.operations.doctor import Doctor
+from manifest_platform.operations.moved import import_moved
 from manifest_platform.operations.reconcile import reconcile
 from manifest_platform.operations.reload import reload
 from manifest_platform.operations.reshred import reshred
 from manifest_platform.pipeline import Pipeline, Stop
+from manifest_platform.pipeline.discovery import discover
 from manifest_platform.pipeline.shredding import listing_of
 from manifest_platform.remedies import Action, Remedy
 from manifest_platform.sources.snowplow.settings import FEED
@@ -32,9 +35,7 @@ RUNS = 2
 @pytest.fixture
 def shop(tmp_path: Path, spark: Any) -> Shop:
     """A shop whose runs are loaded, with events of a schema that is not published yet, and a line that is never an event."""
-    shutil.copytree(SCHEMAS, tmp_path / "schemas", ignore=shutil.ignore_patterns("add_to_cart"))
-    bad = {"max_share": 0.9, "max_count": 1000}
-    shop = Shop(tmp_path, shred={"schemas": [str(tmp_path / "schemas")], "bad_rows": bad})
+    shop = without_schema(tmp_path)
     shop.write(*range(RUNS))
     part = shop.directory(0) / "part-00000.tsv"
     part.write_bytes(b"\xff\tnot an event\n" + part.read_bytes())
@@ -42,6 +43,13 @@ def shop(tmp_path: Path, spark: Any) -> Shop:
         shop.land(pipeline, RUNS)
         assert drained(pipeline, spark)[1].stop is Stop.IDLE
     return shop
+
+
+def without_schema(home: Path, **shred: Any) -> Shop:
+    """A shop in which a schema of its events is not published yet. `shred`: further settings."""
+    shutil.copytree(SCHEMAS, home / "schemas", ignore=shutil.ignore_patterns("add_to_cart"))
+    bad = {"max_share": 0.9, "max_count": 1000}
+    return Shop(home, shred={"schemas": [str(home / "schemas")], "bad_rows": bad, **shred})
 
 
 def publish(shop: Shop) -> None:
@@ -242,6 +250,62 @@ def test_what_was_replayed_is_not_loaded_again_with_its_origin(shop: Shop, spark
             assert (shredded.lines, shredded.good, shredded.bad) == (was.lines, was.good, was.bad)
         assert not replayed(pipeline).items
     assert shop.doubled_events == []
+
+
+def test_a_replayed_line_is_known_at_another_place(shop: Shop, spark: Any) -> None:
+    """Landing moved and the items were shredded again: the lines had new places, and their events were loaded twice."""
+    publish(shop)
+    with shop.open() as pipeline:
+        assert replayed(pipeline).items
+        drained(pipeline, spark)
+        origins = keys(pipeline, *range(RUNS + 1))
+    moved = shop.home / "moved"
+    (shop.home / "landing").rename(moved)
+    with shop.open() as pipeline:
+        import_moved(pipeline, f"{shop.home}/landing", str(moved), "another disk")
+    settings = yaml.safe_load(shop.config_file.read_text())
+    settings["datasets"]["shop"]["landing"]["root"] = str(moved)
+    shop.config_file.write_text(yaml.safe_dump(settings))
+    with shop.open() as pipeline:
+        for key in origins:
+            reshred(pipeline, key, "its output was made before the move")
+        assert drained(pipeline, spark)[1].shredded == len(origins)
+        items = [pipeline.manifest.item(key) for key in origins]
+        still = sum(count_open(pipeline, item) for item in items)
+        assert sum(len(list(open_rows(pipeline, item))) for item in items) == still == 1
+        assert sum(group.rows for group in bad_groups(bad_lines(pipeline, Wanted(), Looked(), is_open=True))) == still
+        assert not replay(pipeline, origins, "once more").items
+        drained(pipeline, spark)
+    assert shop.doubled_events == []
+
+
+def test_of_equal_lines_those_that_were_not_replayed_stay_open(
+    tmp_path: Path, spark: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shop = without_schema(tmp_path, duplicates={"natural": False, "synthetic": False})
+    shop.write(0)
+    part = shop.directory(0) / "part-00000.tsv"
+    part.write_bytes(part.read_bytes() * 2)
+    with shop.open() as pipeline:
+        discover(pipeline, everything=True)
+        assert drained(pipeline, spark)[1].loaded == 1
+        publish(shop)
+        [key] = keys(pipeline, 0)
+        lines = [row.data or b"" for row in open_rows(pipeline, pipeline.manifest.item(key))]
+        once = lines[: len(lines) // 2]
+        assert once and lines == once * 2
+        monkeypatch.setattr(bad_replay, "MOST_BYTES", sum(map(len, once)))
+        register = pipeline.manifest.replay
+        with monkeypatch.context() as patch, pytest.raises(InterruptedError):
+            calls = iter([register])
+            patch.setattr(pipeline.manifest, "replay", lambda *given: next(calls, interrupted)(*given))
+            replay(pipeline, [key], "the schema is published")
+        assert [row.data for row in open_rows(pipeline, pipeline.manifest.item(key))] == once
+        assert count_open(pipeline, pipeline.manifest.item(key)) == len(once)
+
+
+def interrupted(*_: Any) -> None:
+    raise InterruptedError
 
 
 def test_a_line_is_not_replayed_while_its_item_is_shredded_again(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
