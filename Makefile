@@ -30,6 +30,8 @@ STORES ?= embedded
 JARS ?=
 # Tests mostly wait for servers and for killed processes, so five processes keep two cores busy: about 8 minutes in all.
 WORKERS ?= 5
+# A test that its time limit cannot end, as one that waits within C, ends its process after so many seconds, with its stack.
+HUNG ?= 600
 
 .PHONY: help demo ui test test-long test-installed screenshots docs docs-links reference check model soak way-of-an-item bench sbom advisories jars release build-tools checkov-tools prose clean demo-clean requirements
 
@@ -52,7 +54,8 @@ else
 endif
 
 test: $(SYNCED) ## Runs the tests, without those that take minutes (TESTS=path for some, STORES=all, WORKERS=n processes)
-	$(BIN)/pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder -m "not long and not installed" --stores=$(STORES) $(TESTS)
+	$(BIN)/pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder -m "not long and not installed" --stores=$(STORES) \
+		-o faulthandler_timeout=$(HUNG) -o faulthandler_exit_on_timeout=true $(TESTS)
 
 test-long: $(SYNCED) ## Runs the tests that take minutes, and random tests with all cases (MINUTES=n to stop then, TESTS=files)
 	$(BIN)/python scripts/tests_for_change.py long $(if $(MINUTES),--minutes $(MINUTES)) $(TESTS)
