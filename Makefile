@@ -55,7 +55,7 @@ endif
 
 test: $(SYNCED) ## Runs the tests, without those that take minutes (TESTS=path for some, STORES=all, WORKERS=n processes)
 	$(BIN)/pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder -m "not long and not installed" --stores=$(STORES) \
-		-o faulthandler_timeout=$(HUNG) -o faulthandler_exit_on_timeout=true $(TESTS)
+		-o faulthandler_timeout=$(HUNG) -o faulthandler_exit_on_timeout=true --max-worker-restart=0 $(TESTS)
 
 test-long: $(SYNCED) ## Runs the tests that take minutes, and random tests with all cases (MINUTES=n to stop then, TESTS=files)
 	$(BIN)/python scripts/tests_for_change.py long $(if $(MINUTES),--minutes $(MINUTES)) $(TESTS)
