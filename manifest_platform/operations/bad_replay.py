@@ -27,6 +27,7 @@ from typing import Any
 from manifest_platform import failpoints, storage
 from manifest_platform.listing import BAD_TABLE
 from manifest_platform.manifest import Application, Holding, Item, ItemKey, Refused, UnknownItem
+from manifest_platform.operations.reload import is_of_former_loader
 from manifest_platform.pipeline import SHRED, Pipeline
 from manifest_platform.pipeline.shredding import ReplayedLines, bad_listing_of
 from manifest_platform.remedies import Action, Remedy
@@ -65,7 +66,8 @@ class Replayed:
 def replay(pipeline: Pipeline, keys: Sequence[ItemKey], reason: str, about: str = "", dry_run: bool = False) -> Replayed:
     """Replays the open bad rows of loaded items whose reasons contain a text. `dry_run`: reads them again, and writes nothing.
 
-    Raises Refused for a source whose lines cannot be read alone, and for an item that is not loaded; errors of shredding.
+    Raises Refused for a source whose lines cannot be read alone, and for an item that is not loaded, or that a former loader
+    has loaded; errors of shredding.
     """
     replays = replays_of(pipeline)
     done = Replayed() if dry_run else Replayed(items=list(_register_written(pipeline, replays, reason)))
@@ -148,6 +150,11 @@ def _loaded(pipeline: Pipeline, key: ItemKey) -> Item:
         raise Refused(
             f"{key.name} is not loaded, so nothing of it needs to be replayed: shred it again",
             Remedy(Action.RESHRED, item=key.name),
+        )
+    if any(is_of_former_loader(one, item) for one in pipeline.each_target()):
+        raise Refused(
+            f"{key.name} was loaded by a former loader, so nobody knows which of its bad rows the warehouse has: a replay might"
+            " double them"
         )
     return item
 

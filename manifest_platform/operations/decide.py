@@ -172,9 +172,10 @@ def _applied(pipeline: Pipeline, key: ItemKey) -> datetime | None:
     if judge(manifest.item(key), step, state).standing in PASSED:
         return None
     try:
-        return pipeline.applied_at(key, state.serving_epoch)
+        entry = pipeline.ledger_entry(key, state.serving_epoch)
     except WarehouseError:
         return None
+    return entry.applied_at if entry else None
 
 
 def unskip(pipeline: Pipeline, key: ItemKey, reason: str) -> Record:

@@ -35,7 +35,7 @@ def reload(pipeline: Pipeline, key: ItemKey, reason: str, missing_rows: bool = F
     """Writes the New record that makes the pipeline's target replace an item's rows. The next drain does it.
 
     `missing_rows`: rows of the item that are gone from the warehouse come back. Raises Refused for an item that is not loaded,
-    for tables whose rows change by key, and while somebody works on it.
+    or that a former loader has loaded, for tables whose rows change by key, and while somebody works on it.
     """
     if key.feed not in pipeline.feeds:
         raise Refused(f"{key.name} was registered by a program, and only programs process its feed")
@@ -50,9 +50,37 @@ def reload(pipeline: Pipeline, key: ItemKey, reason: str, missing_rows: bool = F
             Remedy(Action.BEGIN_FULL_LOAD, target=pipeline.load.instance or ""),
         )
     item = pipeline.manifest.item(key)
+    if is_of_former_loader(pipeline, item):
+        raise Refused(_of_former_loader(name), Remedy(Action.EXPLAIN, item=name))
     if gone := _gone(pipeline, item):
         raise Refused(f"{name} cannot be reloaded: {gone}", Remedy(Action.EXPLAIN, item=name))
     return pipeline.manifest.reload(key, pipeline.load, reason, [MISSING] if missing_rows else [], item)
+
+
+def is_of_former_loader(pipeline: Pipeline, item: Item) -> bool:
+    """True if another loader has loaded an item's rows: its load was imported, or the ledger's entry was taken over.
+
+    Such rows have no load time that names the item, so they cannot be removed. If the warehouse cannot be asked now, the
+    records alone decide, and the load itself refuses the rest.
+    """
+    serving = pipeline.manifest.serving_epochs(item.key.feed).get(pipeline.load.key, 1)
+    loaded = item.processed_by(pipeline.load, serving)
+    if loaded is None:
+        return False
+    if loaded.token is None:  # a load of our own has the token of its lease
+        return True
+    try:
+        entry = pipeline.ledger_entry(item.key, serving)
+    except WarehouseError:
+        return False
+    return entry is not None and entry.was_taken_over
+
+
+def _of_former_loader(name: str) -> str:
+    return (
+        f"{name} was loaded by a former loader, so its rows cannot be told from those of other items, and loading it again"
+        " would double them. They stay as they are"
+    )
 
 
 def _gone(pipeline: Pipeline, item: Item) -> str:
@@ -80,8 +108,11 @@ def reload_all(pipelines: Sequence[Pipeline], key: ItemKey, reason: str, missing
 
 def replacing(pipeline: Pipeline, key: ItemKey) -> Replacing:
     """Returns the effect that a reload of an item has on the pipeline's target. Writes nothing. Raises Refused."""
+    item = pipeline.manifest.item(key)
+    if is_of_former_loader(pipeline, item):
+        raise Refused(_of_former_loader(key.name), Remedy(Action.EXPLAIN, item=key.name))
     try:
-        listing = listing_of(pipeline.manifest.item(key))
+        listing = listing_of(item)
     except OutputGone as gone:
         raise Refused(f"{key.name}: {gone}", Remedy(Action.RESHRED, item=key.name)) from gone
     loads = {table.name: rows for table in listing.tables if (rows := listing.rows(table.name))}

@@ -25,6 +25,9 @@ def reshred(pipeline: Pipeline, key: ItemKey, reason: str) -> Record:
     application = Application(SHRED)
     tried = any(record.application.key == application.key for record in item.records)
     if not item.processed_by(application) and not (tried and item.blocker()):
+        if item.skipped_for(application):
+            unskip = Remedy(Action.UNSKIP, item=key.name)
+            raise Refused(f"{key.name} is skipped for {SHRED}: unskip it to have it shredded", unskip)
         raise Refused(f"{key.name} already waits to be shredded: let the next drain do it", Remedy(Action.DRAIN))
     if problem := landing_problem(pipeline, item):
         raise Refused(

@@ -45,7 +45,7 @@ from manifest_platform.warehouse.repeats import Repeats
 
 if TYPE_CHECKING:
     from manifest_platform.pipeline.looking import Sight
-    from manifest_platform.warehouse.apply import Warehouse
+    from manifest_platform.warehouse.apply import LedgerEntry, Warehouse
     from manifest_platform.warehouse.engines.engine import EngineSettings
     from manifest_platform.warehouse.takeover import FormerNotes
 
@@ -240,17 +240,16 @@ class Pipeline:
         ) as reader:
             return reader.newest_epoch()
 
-    def applied_at(self, key: ItemKey, since_epoch: int) -> datetime | None:
-        """Returns the time at which the ledger has an item as applied, without waiting for a lock. Raises WarehouseError."""
+    def ledger_entry(self, key: ItemKey, since_epoch: int) -> LedgerEntry | None:
+        """Returns the ledger's newest entry of an item, without waiting for a lock. Writes nothing. Raises WarehouseError."""
         from manifest_platform.warehouse.apply import open_warehouse
 
+        if self.has_warehouse_at_hand:
+            return _entry_of(self.warehouse, key, since_epoch)
         with contextlib.closing(
             open_warehouse(self.engine_settings, self.name, self.schema, read_only=True, patience=0.1)
         ) as reader:
-            for entry in reader.ledger(key.feed, since_epoch, after=key.sort):
-                if entry.position >= key.position:
-                    return entry.applied_at if entry.position == key.position else None
-            return None
+            return _entry_of(reader, key, since_epoch)
 
     def key(self, item: str) -> ItemKey:
         """Returns the key of an item by its name or URI. Raises Refused for an invalid or ambiguous name, UnknownItem."""
@@ -328,6 +327,13 @@ def loads(target: str) -> Application:
 def folder_name(key: ItemKey) -> str:
     """Returns the name of the folder for the attempts at an item. It is one level deep, even if the item's name has two."""
     return key.name.replace("/", ".", 1)
+
+
+def _entry_of(warehouse: Warehouse, key: ItemKey, since_epoch: int) -> LedgerEntry | None:
+    for entry in warehouse.ledger(key.feed, since_epoch, after=key.sort):
+        if entry.position >= key.position:
+            return entry if entry.position == key.position else None
+    return None
 
 
 def operator_name() -> str:

@@ -228,6 +228,11 @@ class LedgerEntry:
     applied_at: datetime
     about: About | None = field(default=None, compare=False)
 
+    @property
+    def was_taken_over(self) -> bool:
+        """True if a former loader has loaded the item. `applied_at` is then the time that it noted, which no row has."""
+        return self.token == 0
+
 
 class Ledger:
     """The ledger's rows of one dataset.

@@ -42,6 +42,11 @@ class Reloads:
         entry = ledger.entry(load.feed, load.item, load.serving_epoch)
         if entry is None or load.reload is None:
             raise ValueError(f"{load.item} has no rows to replace")
+        if entry.was_taken_over:
+            raise CannotReload(
+                f"{load.item} was loaded by a former loader, so its rows cannot be told from those of other items. Nothing was"
+                " changed"
+            )
         if other := ledger.shares(entry):
             raise CannotReload(f"{load.item} and {other} have the same load time, so their rows cannot be told apart")
         self._refuse_by_key(load, entry)

@@ -12,15 +12,28 @@ import pytest
 
 from manifest_platform import __version__, failpoints
 from manifest_platform.manifest import Refused
+from manifest_platform.operations.bad_replay import replay
 from manifest_platform.operations.cutover import NothingToTakeOver, adopt, compare, look
 from manifest_platform.operations.doctor import Doctor
 from manifest_platform.operations.migration import WorkedOn
+from manifest_platform.operations.reload import reload, replacing
+from manifest_platform.operations.reshred import reshred
 from manifest_platform.operations.tables import states_of_tables
 from manifest_platform.pipeline import Event, Loaded, Stop
 from manifest_platform.pipeline.discovery import discover
 from manifest_platform.sources.cutover import FormerRuns
 from manifest_platform.sources.snowplow.cutover import SnowplowLoader
-from manifest_platform_tests.pipeline.shop import EVENTS, Shop, drained, history, loaded_record, run_name, run_names, watermark
+from manifest_platform_tests.pipeline.shop import (
+    EVENTS,
+    Shop,
+    drained,
+    history,
+    keys,
+    loaded_record,
+    run_name,
+    run_names,
+    watermark,
+)
 
 ATOMIC = {"load": {"schema_name": "atomic"}}
 NOTES = "CREATE TABLE atomic.manifest (base VARCHAR(512), types VARCHAR, ingestion_tstamp TIMESTAMP, count_good INT)"
@@ -140,6 +153,39 @@ def test_a_crash_between_ledger_and_log_loads_nothing_twice(tmp_path: Path, spar
         drained(pipeline, spark)
         with closing(shop.place.open()) as warehouse:
             assert warehouse.execute("SELECT count(*), count(DISTINCT event_id) FROM atomic.events") == [(4 * EVENTS,) * 2]
+
+
+@pytest.mark.parametrize("log", [True, False], ids=["entered", "entered after a crash"])
+def test_rows_of_a_former_loader_are_not_loaded_again(tmp_path: Path, spark: Any, monkeypatch: pytest.MonkeyPatch, log: bool):
+    """Its load times are in no row, so a reload would remove nothing and load everything once more."""
+    shop = former(tmp_path, spark, 0, 1)
+    with shop.open() as pipeline:
+        adopt(pipeline)
+    if not log:
+        (tmp_path / "manifest.db").unlink()
+    with shop.open() as pipeline:
+        discover(pipeline, everything=True)
+        drained(pipeline, spark)
+        [key] = keys(pipeline, 0)
+        for missing_rows in (False, True):
+            with pytest.raises(Refused, match=r"was loaded by a former loader, so its rows cannot be told"):
+                reload(pipeline, key, "wrong rows", missing_rows)
+        with pytest.raises(Refused, match="was loaded by a former loader"):
+            replacing(pipeline, key)
+        with pytest.raises(Refused, match="a replay might double them"):
+            replay(pipeline, [key], "schema fixed")
+        if log:
+            with pytest.raises(Refused, match="is skipped for shred: unskip it"):
+                reshred(pipeline, key, "schema fixed")
+            pipeline.manifest.unskip(key, "its objects are wanted")
+            assert drained(pipeline, spark)[1].loaded == 0
+        else:
+            monkeypatch.setattr("manifest_platform.operations.reload.is_of_former_loader", lambda *_: False)
+            reload(pipeline, key, "wrong rows", missing_rows=True)
+            _, report = drained(pipeline, spark)
+            assert "was loaded by a former loader, so its rows cannot be told" in report.reason
+        [[rows]] = pipeline.warehouse.query("SELECT count(*) FROM events")[1]
+    assert rows == 4 * EVENTS
 
 
 def test_a_killed_takeover_enters_nothing(tmp_path: Path, spark: Any, monkeypatch: pytest.MonkeyPatch):
