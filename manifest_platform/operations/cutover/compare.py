@@ -1,7 +1,8 @@
 """Compares what this platform has loaded with what a former loader has loaded beside it, run by run.
 
 Rows are compared in the warehouse, by the main table's identity: rows of ours that the other does not have, value by value, in
-the columns that both tables have. Rows that are the same in all of them count as equal.
+the columns that both tables have. Rows that are the same in all of them count as equal, each as often as it is there. A table
+that only one side has is compared with no rows.
 """
 
 from __future__ import annotations
@@ -19,7 +20,8 @@ from manifest_platform.warehouse.tables import LOAD_TIME, naive
 
 @dataclass(frozen=True)
 class Compared:
-    """A table's rows of one run. `ours`, `theirs`: their numbers. `different`: our rows that the other does not have alike.
+    """A table's rows of one run. `ours`, `theirs`: their numbers. `different`: our rows that the other does not have alike, or
+    not as often.
 
     `missing`: their rows, of the same events, that we do not have alike. `left_out`: columns that only one of the tables has,
     which are not compared. `noted`: the rows of the main table that the other noted for the run; more of them than `theirs` are
@@ -52,18 +54,21 @@ def compare(pipeline: Pipeline, schema: str | None = None, newest: int = 10) -> 
     with reading(pipeline, pipeline.schema) as ours:
         theirs = Warehouse(ours.engine, pipeline.name, schema)
         noted = {run.place.rpartition("/")[2]: run.rows for run in read_notes(theirs, loader).runs}
-        entries = [entry for entry in ours.ledger(pipeline.source.main, 0) if _name(entry) in noted]
-        shared = sorted({*ours.table_names()} & {*theirs.table_names()})
+        runs = (one for one in ours.ledger(pipeline.source.main, 0) if not one.was_taken_over)
+        entries = [entry for entry in runs if _name(entry) in noted]
+        tables = sorted({*_comparable_tables(loader, ours), *_comparable_tables(loader, theirs)})
         for entry in entries[-newest:]:
-            for table in filter(lambda one: _is_comparable(one, loader, ours, theirs), shared):
+            for table in tables:
                 found = _compared(entry, table, loader, ours, theirs)
-                is_main = table == loader.main_table.name
-                yield replace(found, noted=noted[found.item]) if is_main else found
+                if table == loader.main_table.name:
+                    yield replace(found, noted=noted[found.item])
+                elif found.ours or found.theirs:
+                    yield found
 
 
-def _is_comparable(table: str, loader: FormerLoader, ours: Warehouse, theirs: Warehouse) -> bool:
-    """True if both tables name the row of the main table. Others, such as that of bad rows, belong to no run."""
-    return all(loader.identity(table) in side.columns_of(table) for side in (ours, theirs))
+def _comparable_tables(loader: FormerLoader, side: Warehouse) -> Iterator[str]:
+    """Yields the tables whose rows name the row of the main table. Others, such as that of bad rows, belong to no run."""
+    return (table for table in side.table_names() if loader.identity(table) in side.columns_of(table))
 
 
 def _name(entry: LedgerEntry) -> str:
@@ -71,33 +76,39 @@ def _name(entry: LedgerEntry) -> str:
 
 
 def _compared(entry: LedgerEntry, table: str, loader: FormerLoader, ours: Warehouse, theirs: Warehouse) -> Compared:
-    engine = ours.engine
+    """Compares a table's rows of one run. Equal rows are counted on each side, because a row may be there several times."""
+    engine, identity, main = ours.engine, loader.identity(table), loader.main_table.name
     quote = engine.quote
-    mine, other = ours.columns_of(table), theirs.columns_of(table)
-    both = [name for name in mine if name in other and name != LOAD_TIME.name]
-    columns = ", ".join(_comparable(engine, quote(name), mine[name], other[name]) for name in both)
-    main = loader.main_table.name
+    there = [side for side in (ours, theirs) if identity in side.columns_of(table)]
+    mine, other = (side.columns_of(table) for side in (there[0], there[-1]))
+    shared = [name for name in mine if name in other and name != LOAD_TIME.name]
+    values = ", ".join(
+        f"{_comparable(engine, quote(name), mine[name], other[name])} AS {quote(f'__mp_{number}')}"
+        for number, name in enumerate(shared)
+    )
+    names = ", ".join(quote(f"__mp_{number}") for number in range(len(shared)))
     events = (
         f"SELECT {quote(loader.identity(main))} FROM {ours.place_of(main)} "  # noqa: S608
         f"WHERE {quote(LOAD_TIME.name)} = CAST(? AS {engine.sql_type(LOAD_TIME.type)})"
     )
-    here = f"WHERE {quote(loader.identity(table))} IN ({events})"
-    left, right = (f"SELECT {columns} FROM {side.place_of(table)} {here}" for side in (ours, theirs))  # noqa: S608
-
-    def count(query: str, runs: int = 1) -> int:
-        at = [naive(entry.applied_at)] * runs
-        return int(engine.execute(f'SELECT count(*) FROM ({query}) AS "__mp_rows"', at)[0][0])  # noqa: S608
-
-    left_out = sorted(({*mine} ^ {*other}) - {LOAD_TIME.name})
-    return Compared(
-        item=_name(entry),
-        table=table,
-        ours=count(left),
-        theirs=count(right),
-        different=count(f"{left} EXCEPT {right}", 2),
-        missing=count(f"{right} EXCEPT {left}", 2),
-        left_out=tuple(left_out),
+    rows = " UNION ALL ".join(
+        f'SELECT {values}, {int(side is ours)} AS "__mp_ours", {int(side is theirs)} AS "__mp_theirs" '  # noqa: S608
+        f"FROM {side.place_of(table)} WHERE {quote(identity)} IN ({events})"
+        for side in there
     )
+    alike = (
+        f'SELECT sum("__mp_ours") AS "__mp_ours", sum("__mp_theirs") AS "__mp_theirs" '  # noqa: S608
+        f'FROM ({rows}) AS "__mp_rows" GROUP BY {names}'
+    )
+    [found] = engine.execute(
+        'SELECT sum("__mp_ours"), sum("__mp_theirs"), '  # noqa: S608
+        'sum(greatest("__mp_ours" - "__mp_theirs", 0)), sum(greatest("__mp_theirs" - "__mp_ours", 0)) '
+        f'FROM ({alike}) AS "__mp_alike"',
+        [naive(entry.applied_at)] * len(there),
+    )
+    ours_, theirs_, different, missing = (int(count or 0) for count in found)
+    left_out = sorted(({*mine} ^ {*other}) - {LOAD_TIME.name})
+    return Compared(_name(entry), table, ours_, theirs_, different, missing, tuple(left_out))
 
 
 def _comparable(engine: Engine, column: str, ours: str, theirs: str) -> str:

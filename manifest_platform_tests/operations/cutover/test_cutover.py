@@ -290,6 +290,31 @@ def test_rows_of_both_loaders_are_compared_run_by_run(tmp_path: Path, spark: Any
         assert changed[0].left_out == ("br_type",)
 
 
+def test_a_table_that_one_side_lacks_and_rows_that_are_there_more_often_differ(tmp_path: Path, spark: Any):
+    shop = former(tmp_path, spark, 0, 1)
+    beside = Shop(shop.home, load={"schema_name": "beside"})
+    with beside.open() as pipeline:
+        discover(pipeline, everything=True)
+        drained(pipeline, spark)
+        pipeline.warehouse.release(idle=True)
+        with closing(shop.place.open()) as warehouse:
+            warehouse.execute("DROP TABLE atomic.com_acme_page_1")
+            warehouse.execute("DROP TABLE beside.com_acme_user_1")
+            for schema, last in (("beside", "min"), ("atomic", "max")):  # one event is twice on one side, another on the other
+                one = f"event_id = (SELECT {last}(event_id) FROM {schema}.events)"
+                warehouse.execute(f"INSERT INTO {schema}.events SELECT * FROM {schema}.events WHERE {one}")
+        found = [*compare(pipeline)]
+    different = {(one.table, one.ours > 0, one.theirs > 0) for one in found if not one.same}
+    assert {("com_acme_page_1", True, False), ("com_acme_user_1", False, True)} <= different
+    pages = [one for one in found if one.table == "com_acme_page_1"]
+    assert all((one.different, one.missing) == (one.ours, 0) for one in pages) and len(pages) == 2
+    users = [one for one in found if one.table == "com_acme_user_1"]
+    assert all((one.different, one.missing) == (0, one.theirs) for one in users) and users
+    events = [one for one in found if one.table == "events"]
+    assert (sum(one.ours for one in events), sum(one.different for one in events)) == (2 * EVENTS + 1, 1)
+    assert (sum(one.theirs for one in events), sum(one.missing for one in events)) == (2 * EVENTS + 1, 1)
+
+
 def test_notes_of_all_releases_are_read():
     at = datetime(2024, 5, 14, 12)
     found = LOADER.runs(["BASE", "INGESTION_TSTAMP"], [("s3://a/run=x/", at)])
