@@ -21,17 +21,32 @@ from manifest_platform.pipeline import Pipeline
 from manifest_platform.pipeline.pipeline import operator_name
 from manifest_platform.storage import UnsupportedLocation
 
+_BESIDE = f"{__name__}.beside"
 _LIKE_IT = 500
 """The number of newest items of each feed that are searched for a name similar to a mistyped one."""
 
 
 def configuration(context: click.Context) -> config.Config:
-    """Loads the configuration of the command line, once, and applies its permissions for new files to the process."""
+    """Loads the configuration of the command line, once, and applies its permissions for new files to the process.
+
+    It has the dataset that --dataset names also if this one only loads beside a former loader.
+    """
     kept = f"{__name__}.configuration"
     if kept not in context.meta:
         context.meta[kept] = found = config.load(given(context, "config"))
         found.files.apply()
+        if (name := chosen_dataset(context)) and name not in found.datasets:
+            from manifest_platform.operations.cutover.beside import with_beside
+
+            context.meta[kept] = with_beside(found, name)
+            context.meta[_BESIDE] = name in context.meta[kept].datasets
     return context.meta[kept]
+
+
+def is_beside(context: click.Context) -> bool:
+    """True if --dataset names a dataset that loads beside a former loader, and that no configuration has."""
+    configuration(context)
+    return context.meta.get(_BESIDE, False)
 
 
 Target = Annotated[

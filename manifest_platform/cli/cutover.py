@@ -146,7 +146,7 @@ def _load_beside(context: typer.Context, beside: str, schema: str | None, source
     with _pipeline_beside(context, beside) as pipeline:
         names = register(pipeline, schema, source_root, newest)
         if not as_json(context):
-            say(f"{count_of(len(names), 'run')} of the other loader, loaded into schema {beside} as dataset {pipeline.name}")
+            say(f"{count_of(len(names), 'run')} of the other loader, for schema {beside}, as dataset {pipeline.name}")
         return work(context, pipeline)
 
 

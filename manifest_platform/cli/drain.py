@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from manifest_platform.cli.app import Recording, WrongUse, app, as_json, examples
-from manifest_platform.cli.context import Target, open_pipeline, run_id
+from manifest_platform.cli.context import Target, is_beside, open_pipeline, run_id
 from manifest_platform.cli.discover import print_found, report_document, warn_of
 from manifest_platform.cli.drained import end_document, event_document, print_summary, progress
 from manifest_platform.cli.exits import Exit
@@ -64,6 +64,7 @@ def drain(
         from manifest_platform.cli.follow import run
 
         run(context, feed, target)
+    look = look and not is_beside(context)  # `cutover adopt --beside` has registered the runs to compare
     with open_pipeline(context, target=target) as pipeline:
         return work(context, pipeline, Budget(items, seconds), feed, look, [target] if target else None)
 

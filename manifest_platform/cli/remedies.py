@@ -1,6 +1,6 @@
 """The commands of remedies: turns an action such as `resolve` into the command line that a person types.
 
-Adds --dataset if several datasets are configured, and --config if the command was called with it.
+Adds --dataset if several datasets are configured, or not this one, and --config if the command was called with it.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ def typed(context: click.Context, dataset: str | None = None) -> Typed:
     """
     name, file = dataset or chosen_dataset(context), given(context, "config")
     settings = configuration(context)
-    options = f" --dataset {name}" if name and len(settings.datasets) > 1 else ""
+    options = f" --dataset {name}" if name and [*settings.datasets] != [name] else ""
     if file:
         options += f" --config {shlex.quote(file)}"
     targets = settings.targets_of(name) if name in settings.datasets else ()
