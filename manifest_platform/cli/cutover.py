@@ -31,7 +31,7 @@ SourceRoot = Annotated[
 
 @cutover.command(cls=Command, epilog=examples("cutover check", "cutover check --schema atomic_eu"))
 def check(context: typer.Context, schema: Schema = None, source_root: SourceRoot = "") -> int:
-    """Compares another loader's tables and notes with the landing and the schemas.
+    """Compares another loader's tables and notes with the landing, the schemas, the log and the ledger.
 
     Writes nothing. Exit code 1 if its tables cannot be taken over.
     """
@@ -55,6 +55,7 @@ def _told(found: Cutover) -> dict[str, object]:
         "never_loaded": found.never_loaded,
         "newer": found.newer,
         "gone": found.gone,
+        "adopted": found.adopted,
         "tables": [asdict(one) for one in found.tables],
         "strangers": found.strangers,
         "rows": found.rows,
@@ -79,6 +80,7 @@ def _tell(found: Cutover) -> None:
         ("landed before its newest run, and never loaded", found.never_loaded),
         ("landed after its newest run", found.newer),
         ("loaded, and no longer in the landing", found.gone),
+        ("loaded, and taken over already", found.adopted),
         ("tables without a noted type", found.strangers),
     ):
         if names:

@@ -320,11 +320,8 @@ class Warehouse:
         self._former = None
         self.prepare(feed)
         there = {entry.item for entry in self._ledger.newest(feed, 0, "", self.patiently)}
-        if other := sorted(there - {entry.item for entry in entries}):
-            raise LoadFailed(
-                f"the ledger has {short_name(other[0])}, which this platform has loaded itself: tables are taken over before"
-                " the first load. Nothing was changed"
-            )
+        if own := takeover.strange(there, {entry.item for entry in entries}):
+            raise LoadFailed(f"{own}. Nothing was changed")
         missing = takeover.completed([one for one in entries if one.item not in there], rows, self._ledger.sums(feed, 0))
         if not missing:
             return 0

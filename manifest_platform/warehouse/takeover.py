@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from manifest_platform.column_types import widened
 from manifest_platform.listing import Table
+from manifest_platform.manifest.item import short_name
 from manifest_platform.warehouse.columns import Misfit, fit
 from manifest_platform.warehouse.control import LedgerEntry
 from manifest_platform.warehouse.engines.engine import Engine
@@ -81,6 +82,17 @@ def standings(engine: Engine, tables: Tables, wanted: Sequence[Table]) -> Iterat
             wider = {name: type_ for name, type_ in found.wider.items() if not tables.stays_short(table.name, name)}
             empty = nullable(table, required.get(engine.compared(table.name), []), engine.stored_name)
             yield Standing(table.name, rows[table.name], dict(found.added), wider, "", short, tuple(empty))
+
+
+def strange(entered: Collection[str], noted: Collection[str]) -> str:
+    """Returns a sentence on an item that the ledger has, and that the former loader did not note; empty if there is none."""
+    own = sorted({*entered} - {*noted})
+    if not own:
+        return ""
+    return (
+        f"the ledger has {short_name(own[0])}, which this platform has loaded itself: tables are taken over before the first"
+        " load"
+    )
 
 
 def completed(entries: Sequence[LedgerEntry], rows: Mapping[str, int], entered: Mapping[str, int]) -> list[LedgerEntry]:

@@ -35,7 +35,10 @@ class TableBefore:
 
 @dataclass
 class CutoverChecked:
-    """The state of another loader's tables. `hindrances`: why they cannot be taken over; empty if they can."""
+    """The state of another loader's tables. `adopted`: the runs that are taken over already.
+
+    `hindrances`: why the tables cannot be taken over; empty if they can.
+    """
 
     loader: str
     schema: str
@@ -43,6 +46,7 @@ class CutoverChecked:
     never_loaded: list[str]
     newer: list[str]
     gone: list[str]
+    adopted: list[str]
     tables: list[TableBefore]
     strangers: list[str]
     rows: int

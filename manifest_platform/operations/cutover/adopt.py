@@ -37,7 +37,7 @@ def adopt(
     Refused if the tables cannot be taken over, or if this platform has loaded already; LeaseBusy, WarehouseError, StoreError.
     """
     found = look(pipeline, schema, source_root)
-    _check(pipeline, found, load_missing)
+    _check(found, load_missing)
     feed, source = pipeline.source.main, f"{found.schema}.{pipeline.source.main}"
     runs = sorted(((_key(pipeline, run), run) for run in found.runs.values()), key=lambda pair: pair[0])
     there = _entered(pipeline, feed)
@@ -60,15 +60,10 @@ def _entered(pipeline: Pipeline, feed: str) -> dict[str, LedgerEntry]:
     return {entry.item: entry for entry in pipeline.warehouse.ledger(feed, 0)}
 
 
-def _check(pipeline: Pipeline, found: Cutover, load_missing: bool) -> None:
+def _check(found: Cutover, load_missing: bool) -> None:
     if hindrances := found.hindrances:
         more = f" ({len(hindrances) - 1:,} more)" if len(hindrances) > 1 else ""
         raise Refused(f"the tables of {found.loader} cannot be taken over: {hindrances[0]}{more}")
-    if pipeline.schema != found.schema:
-        raise Refused(
-            f"dataset {pipeline.name} loads into schema {pipeline.schema}, and the tables are in {found.schema}: set"
-            f" datasets.{pipeline.name}.load.schema_name: {found.schema}, then take them over"
-        )
     if found.never_loaded and not load_missing:
         raise Refused(
             f"{len(found.never_loaded):,} runs have landed that {found.loader} never loaded, such as {found.never_loaded[0]}."

@@ -1,19 +1,23 @@
-"""The tables and the notes of a former loader, compared with the landing and with what loads need. Writes nothing."""
+"""The tables and the notes of a former loader, compared with the landing, our manifest, and what loads need.
+
+Writes nothing.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterable, Iterator
+from collections.abc import Collection, Generator, Iterable, Iterator
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
 
 from manifest_platform.listing import Table
 from manifest_platform.manifest import Refused
-from manifest_platform.operations.migration import Elsewhere, Place
+from manifest_platform.operations.migration import Elsewhere, Histories, Place, import_items
 from manifest_platform.pipeline import Pipeline
 from manifest_platform.sources.cutover import FormerLoader, FormerRun
 from manifest_platform.sources.source import Source
 from manifest_platform.warehouse.apply import Standing, Warehouse, open_warehouse
 from manifest_platform.warehouse.errors import LoadFailed
+from manifest_platform.warehouse.takeover import strange
 
 _PART = 1000
 """The number of names of the landing that are read at a time."""
@@ -29,8 +33,8 @@ class Cutover:
 
     `runs`: what it has loaded, oldest first, by the name in our landing. `never_loaded`: in the landing, not behind its newest
     run, and not loaded by it. `newer`: in the landing, behind its newest run. `gone`: loaded, and no longer in the landing.
-    `twice`: loaded more than once. `tables`: each table that
-    both know. `strangers`: tables of the schema that no noted type has. `problems`: notes and types that cannot be read.
+    `twice`: loaded more than once. `adopted`: taken over already. `tables`: each table that both know. `strangers`: tables of
+    the schema that no noted type has. `problems`: notes and types that cannot be read, and what this platform did itself.
     `rows`: of the main table; `noted`: the sum of the rows that it noted, None if it did not note all.
     """
 
@@ -41,6 +45,7 @@ class Cutover:
     newer: tuple[str, ...] = ()
     gone: tuple[str, ...] = ()
     twice: tuple[str, ...] = ()
+    adopted: tuple[str, ...] = ()
     tables: tuple[Standing, ...] = ()
     strangers: tuple[str, ...] = ()
     problems: tuple[str, ...] = ()
@@ -89,6 +94,10 @@ def look(pipeline: Pipeline, schema: str | None = None, source_root: str = "") -
         known = {one.table for one in found}
         unknown += _not_altered(warehouse, found)
         strangers = sorted(set(warehouse.table_names()) - known - {loader.table})
+        entered = {entry.item: entry for entry in warehouse.ledger(pipeline.source.main, 0)}
+    adopted = tuple(name for name, key in seen.keys.items() if key in entered and entered[key].was_taken_over)
+    if len(adopted) < len(seen.runs):  # else there is nothing to take over
+        unknown += _own_work(pipeline, schema, seen, entered)
     landed = set(_landed(pipeline))
     newest = max(seen.runs, key=seen.sort_of, default="")
     missing = sorted((name for name in landed if name not in seen.runs), key=seen.sort_of)
@@ -101,6 +110,7 @@ def look(pipeline: Pipeline, schema: str | None = None, source_root: str = "") -
         newer=tuple(name for name in missing if not newest or seen.sort_of(name) > seen.sort_of(newest)),
         gone=tuple(name for name in seen.runs if name not in landed),
         twice=tuple(seen.twice),
+        adopted=adopted,
         tables=tuple(found),
         strangers=tuple(strangers),
         problems=(*noted.problems, *seen.problems, *unknown),
@@ -140,11 +150,12 @@ def read_notes(warehouse: Warehouse, loader: FormerLoader) -> _Notes:
 
 @dataclass
 class _Seen:
-    """The former loader's runs, by their names in our landing."""
+    """The former loader's runs, and the ids of their items, by their names in our landing."""
 
     pipeline: Pipeline
     source_root: str
     runs: dict[str, FormerRun] = field(default_factory=dict)
+    keys: dict[str, str] = field(default_factory=dict)
     twice: list[str] = field(default_factory=list)
     problems: list[str] = field(default_factory=list)
 
@@ -158,7 +169,7 @@ class _Seen:
             return
         if key.name in self.runs:
             self.twice.append(key.name)
-        self.runs[key.name] = run
+        self.runs[key.name], self.keys[key.name] = run, key.id
 
     def sort_of(self, name: str) -> str:
         """Returns the sort key of a name."""
@@ -175,6 +186,21 @@ def _not_altered(warehouse: Warehouse, found: Iterable[Standing]) -> Iterator[st
                 f"{one.table} belongs to {owners[one.table]}, and loads add or change columns: make the loader's user its"
                 " owner, or a member of the owner"
             )
+
+
+def _own_work(pipeline: Pipeline, schema: str, seen: _Seen, entered: Collection[str]) -> Iterator[str]:
+    """Yields a sentence for each reason in our configuration, log or ledger that forbids a takeover."""
+    if pipeline.schema != schema:
+        yield (
+            f"dataset {pipeline.name} loads into schema {pipeline.schema}, and the tables are in {schema}: set"
+            f" datasets.{pipeline.name}.load.schema_name: {schema}, then take them over"
+        )
+    try:
+        import_items(pipeline.manifest, pipeline.source.main, Histories(), schema, dry_run=True)
+    except Refused as error:
+        yield str(error)
+    if own := strange(entered, seen.keys.values()):
+        yield own
 
 
 def _wanted(pipeline: Pipeline, loader: FormerLoader, runs: Iterable[FormerRun]) -> tuple[list[Table], list[str]]:

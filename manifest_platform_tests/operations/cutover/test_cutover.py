@@ -15,7 +15,6 @@ from manifest_platform.manifest import Refused
 from manifest_platform.operations.bad_replay import replay
 from manifest_platform.operations.cutover import NothingToTakeOver, adopt, compare, look
 from manifest_platform.operations.doctor import Doctor
-from manifest_platform.operations.migration import WorkedOn
 from manifest_platform.operations.reload import reload, replacing
 from manifest_platform.operations.reshred import reshred
 from manifest_platform.operations.tables import states_of_tables
@@ -102,6 +101,7 @@ def test_loads_go_on_in_the_tables_after_the_newest_run(tmp_path: Path, spark: A
         assert (done.entered, done.imported.added, watermark(pipeline)) == (3, 3, run_name(2)[len("run=") :])
         again = adopt(pipeline)
         assert (again.entered, again.imported.records) == (0, 0)
+        assert (planned.found.adopted, again.found.adopted) == ((), tuple(run_names(0, 1, 2)))
         discover(pipeline, everything=True)
         events, _ = drained(pipeline, spark)
         assert loaded(events) == run_names(3)
@@ -110,6 +110,7 @@ def test_loads_go_on_in_the_tables_after_the_newest_run(tmp_path: Path, spark: A
         assert [one.text for one in states_of_tables(pipeline).differences] == []
         assert Doctor(pipeline).examine().findings == []
         assert pipeline.warehouse.applied_rows("enriched", 1)["events"] == 4 * EVENTS
+        assert look(pipeline).hindrances == []
 
 
 def test_runs_of_the_former_loader_that_come_after_a_takeover_are_taken_over_too(tmp_path: Path, spark: Any):
@@ -229,8 +230,11 @@ def test_a_type_that_no_registry_has_is_a_hindrance(tmp_path: Path, spark: Any):
 def test_a_dataset_that_loads_elsewhere_is_refused(tmp_path: Path, spark: Any):
     former(tmp_path, spark, 0, 1, 2, 3)
     beside = Shop(tmp_path, load={"schema_name": "beside"})
-    with beside.open() as pipeline, pytest.raises(Refused, match=r"set datasets\.shop\.load\.schema_name: atomic"):
-        adopt(pipeline)
+    with beside.open() as pipeline:
+        [hindrance] = look(pipeline).hindrances
+        assert "set datasets.shop.load.schema_name: atomic" in hindrance
+        with pytest.raises(Refused, match=r"set datasets\.shop\.load\.schema_name: atomic"):
+            adopt(pipeline)
 
 
 def test_a_dataset_that_has_loaded_is_refused(tmp_path: Path, spark: Any):
@@ -241,8 +245,12 @@ def test_a_dataset_that_has_loaded_is_refused(tmp_path: Path, spark: Any):
     with closing(shop.place.open()) as warehouse:
         warehouse.execute(NOTES)
     note(shop, {0: EVENTS})
-    with shop.open() as pipeline, pytest.raises(WorkedOn):
-        adopt(pipeline)
+    with shop.open() as pipeline:
+        hindrances = look(pipeline).hindrances
+        assert any("steps have worked on feed enriched: " in one for one in hindrances)
+        assert any(f"the ledger has {run_name(1)}, which this platform has loaded itself" in one for one in hindrances)
+        with pytest.raises(Refused, match="steps have worked on feed enriched"):
+            adopt(pipeline)
 
 
 def test_a_drain_before_the_takeover_loads_nothing_and_blames_no_run(tmp_path: Path, spark: Any):
