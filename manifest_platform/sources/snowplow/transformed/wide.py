@@ -40,7 +40,7 @@ def shred_parquet(stream: BinaryIO, file: str, rows: int = ROWS) -> Iterator[tup
     Raises Unusable if it is not Parquet, or has columns of other names or types than the transformer writes.
     """
     try:
-        opened = parquet.ParquetFile(stream)
+        opened = parquet.ParquetFile(stream, coerce_int96_timestamp_unit="us")  # nanoseconds end in the year 2262
         json = _json_fields(opened)
         first_line = 1
         for batch in opened.iter_batches(rows):

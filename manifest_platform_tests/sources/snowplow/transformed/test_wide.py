@@ -18,9 +18,9 @@ from manifest_platform_tests.sources.snowplow.transformed.given import wide_tabl
 CLICKS = "contexts_com_acme_link_click_1"
 
 
-def shredded(table: pa.Table, rows: int = 100) -> list[ShreddedEvents]:
+def shredded(table: pa.Table, rows: int = 100, **options: Any) -> list[ShreddedEvents]:
     file = io.BytesIO()
-    parquet.write_table(table, file)
+    parquet.write_table(table, file, **options)
     file.seek(0)
     return [events for _, events in shred_parquet(file, "file", rows)]
 
@@ -54,6 +54,17 @@ def test_an_event_of_its_own_is_an_object():
     [events] = shredded(entities(value, name="unstruct_event_com_acme_sale_1"))
     [text] = events.tables["events"]["unstruct_event_com_acme_sale_1"].to_pylist()
     assert text == '{"at":"2024-03-05T10:11:12Z","price":12345678901234567.89,"inner":{"x":[1,2]}}'
+
+
+@pytest.mark.parametrize("year", [1600, 2024, 2999])
+def test_timestamps_in_the_form_of_old_releases_of_spark_keep_their_value(year: int):
+    """Nanoseconds, as INT96 is read by default, end in 1677 and in 2262; a client's clock may tell any time."""
+    at = datetime(year, 3, 5, 10, 11, 12, 345000)
+    inner = pa.array([[{"at": at}]], pa.list_(pa.struct([("at", pa.timestamp("us"))])))
+    table = wide_table({CLICKS: inner}, 1, dvce_created_tstamp=at)
+    [events] = shredded(table, use_deprecated_int96_timestamps=True)
+    assert events.tables["events"]["dvce_created_tstamp"].to_pylist() == [at]
+    assert events.tables["events"][CLICKS].to_pylist() == [f'[{{"at":"{year}-03-05T10:11:12.345000Z"}}]']
 
 
 def test_text_that_parquet_marks_as_json_is_the_value_that_it_says():
