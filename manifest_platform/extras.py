@@ -62,6 +62,14 @@ def missing(error: ImportError) -> MissingExtra | None:
     return _missing([module]) if module in _IMPORTED and isinstance(error, ModuleNotFoundError) else None
 
 
+def told_of_worker(error: ImportError) -> str:
+    """Returns the message for a worker of Spark that lacks a package."""
+    return (
+        f"a worker of Spark lacks a package ({error}): write the archive of spark.package again with `spark package`, or"
+        " install manifest-platform[worker,aws] where the workers find it"
+    )
+
+
 def need(*modules: str) -> None:
     """Raises MissingExtra unless all modules are installed. For code that would otherwise fail halfway."""
     if error := _missing(modules):

@@ -2,13 +2,18 @@
 
 PermanentMergeError    a retry cannot help: the partition waits for a person
 TransientMergeError    the objects are intact, and a later attempt may succeed
+MergeMisconfigured     no partition is at fault: all of them wait until a person repairs the workers
 """
 
-from manifest_platform.faults import Permanent, Transient
+from manifest_platform.faults import Misconfigured, Permanent, Transient
 
 
 class MergeError(Exception):
     """Anything that prevented a merged object from being written. No row names the files that were written so far."""
+
+
+class MergeMisconfigured(MergeError, Misconfigured):
+    """A worker lacks a package, which affects all ranges until a person installs it."""
 
 
 class PermanentMergeError(MergeError, Permanent):

@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING, Any
 
 import orjson
 
-from manifest_platform import storage
+from manifest_platform import extras, storage
 from manifest_platform.faults import Transient
 from manifest_platform.merging import names
-from manifest_platform.merging.errors import MergeError
+from manifest_platform.merging.errors import MergeError, MergeMisconfigured
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -48,10 +48,13 @@ def merge_all(
     """Merges ranges in one Spark job, the largest first, and returns the results in the order of the tasks.
 
     A failed range is returned as MergeFailure, never raised. If the job itself fails, all its ranges are failures. Each try of
-    a Spark task writes to its own directory beside the one in the MergeTask; `Merged.uri` names the result.
+    a Spark task writes to its own directory beside the one in the MergeTask; `Merged.uri` names the result. Raises
+    MergeMisconfigured if a worker lacks a package, which is the fault of no range.
     """
     try:
         return _run(spark, tasks, options) if tasks else []
+    except MergeMisconfigured:
+        raise
     except Exception as error:
         message = f"the Spark job failed: {type(error).__name__}: {str(error)[:2000]}; see Spark's log, then retry"
         return [replace(_failure(task, False, message), died=True) for task in tasks]
@@ -78,6 +81,8 @@ def _run(spark: SparkSession, tasks: Sequence[MergeTask], options: MergeOptions 
     results: dict[int, Merged | MergeFailure] = {}
     for place, result in places.mapInArrow(work, "place bigint, result string").collect():
         task, found = queue[place], orjson.loads(result)
+        if lacking := found.get("lacking"):
+            raise MergeMisconfigured(lacking)
         merged = found.get("merged")
         results[order[place]] = (
             Merged(**{**merged, "date": task.date}) if merged else _failure(task, found["permanent"], found["message"])
@@ -92,11 +97,13 @@ def ordered(tasks: Sequence[MergeTask]) -> list[int]:
 
 def _merge_task(task: MergeTask, options: MergeOptions | None) -> dict[str, Any]:
     """Runs the kernel for a range and returns its result or error as JSON-compatible data. Each call writes a new object."""
-    from manifest_platform.merging.kernel import merge
-
     task = replace(task, output=names.try_uri(task.output))
     try:
+        from manifest_platform.merging.kernel import merge
+
         return {"merged": asdict(merge(task, options))}
+    except ImportError as error:
+        return {"lacking": extras.told_of_worker(error)}
     except MergeError as error:
         return {"permanent": not isinstance(error, Transient), "message": f"{type(error).__name__}: {error}"}
     except (OSError, MemoryError) as error:  # pyarrow's ArrowMemoryError is a MemoryError

@@ -33,6 +33,7 @@ from manifest_platform.manifest import (
     StoreUnavailable,
 )
 from manifest_platform.merging.catalogs.catalog import Catalog, open_catalog
+from manifest_platform.merging.errors import MergeMisconfigured
 from manifest_platform.merging.inventory import Claimed, Inventory
 from manifest_platform.merging.plan import PROFILES, Plan, PlannedRange, Profile, plan
 from manifest_platform.merging.publish import PublishReport, PublishSettings, publish
@@ -264,7 +265,7 @@ def merge(
         report.stop, report.reason = Stop.BUSY, str(busy)
     except ClaimLost as error:
         report.stop, report.reason = Stop.FENCED, str(error)
-    except (SparkUnavailable, StoreUnavailable, OutcomeUnknown, Unavailable) as error:
+    except (SparkUnavailable, MergeMisconfigured, StoreUnavailable, OutcomeUnknown, Unavailable) as error:
         report.stop, report.reason = Stop.UNAVAILABLE, str(error)
     try:
         report.published = merging.publish()

@@ -22,7 +22,7 @@ from uuid import uuid4
 
 import orjson
 
-from manifest_platform import failpoints, landed_files, packs, storage
+from manifest_platform import extras, failpoints, landed_files, packs, storage
 from manifest_platform.column_types import widened
 from manifest_platform.faults import Misconfigured, Permanent, Transient
 from manifest_platform.listing import (
@@ -152,7 +152,8 @@ class Cause(StrEnum):
 
     ITEM: its content; it waits for a person. DIED: the Spark job died although Spark works, so that a directory of the job is
     to blame. LOST: Spark was lost together with the job. OUTAGE: another system cannot be reached now. CONFIGURATION: another
-    system refuses access until a person fixes it. LOST, OUTAGE and CONFIGURATION are not charged to an item.
+    system refuses access, or a worker lacks a package, until a person fixes it. LOST, OUTAGE and CONFIGURATION are not charged
+    to an item.
     """
 
     ITEM = "item"
@@ -187,7 +188,7 @@ def cause_of(error: Exception) -> Cause:
     """The cause of an error, by its type."""
     if isinstance(error, Transient):
         return Cause.OUTAGE
-    if isinstance(error, Misconfigured):
+    if isinstance(error, (Misconfigured, ImportError)):
         return Cause.CONFIGURATION
     if isinstance(error, OSError) and not isinstance(error, FileNotFoundError):
         return Cause.CONFIGURATION if storage.is_refusal(error) else Cause.OUTAGE
@@ -586,6 +587,8 @@ def _done(task: Task[Part], work: Callable[[Task[Part]], Written]) -> dict[str, 
         return _failed(str(error), cause_of(error), remedy.action if remedy else None)
     except OSError as error:
         return _failed(_where(task, error), cause_of(error))
+    except ImportError as error:
+        return _failed(extras.told_of_worker(error), cause_of(error))
     except Exception as error:  # a defect must not fail the other directories of the batch
         last = traceback.extract_tb(error.__traceback__)[-1]
         return _failed(f"{_where(task, error)} (at {last.name}, line {last.lineno} of {last.filename})", Cause.ITEM)

@@ -12,7 +12,7 @@ import io
 import re
 import sys
 import tarfile
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from importlib.metadata import Distribution, PackageNotFoundError, distribution
 from pathlib import Path
@@ -24,9 +24,13 @@ _EXTRA = re.compile(r"""extra\s*==\s*["']worker["']""")
 _NAME = re.compile(r"[A-Za-z0-9._-]+")
 _OF_CORE = ("httpx", "orjson", "pydantic")
 """The packages of the core that tasks of Spark import. Those of the extra `worker` come on top."""
+_IF_INSTALLED = ("boto3",)
+"""The packages of other extras that tasks import for some configurations: for a KMS key, a role, or a requester who pays."""
 _LEFT_OUT_FILES = (".pyi", ".pyc", ".pth")
 _LEFT_OUT = {"__pycache__", "tests", "include"}
 """Folders of packages that no task of Spark reads."""
+_MODELS, _CALLED = ("botocore", "data"), {"s3", "sts"}
+"""The folder of botocore's models, a folder for each service, and the services that tasks of Spark call. All would be 29 MB."""
 
 _STARTER = """\
 #!/bin/sh
@@ -85,20 +89,25 @@ def _add(tar: tarfile.TarFile, name: str, data: bytes, mode: int = 0o644) -> Non
 
 
 def _distributions() -> list[Distribution]:
-    """This package, those of the extra `worker`, and what they need, as they are installed here."""
+    """This package, what tasks of Spark import beside it, and what that needs, as they are installed here."""
     ours = distribution(_OURS)
     found: dict[str, Distribution] = {_normal(_OURS): ours}
     for name in (*_OF_CORE, *(_name(one) for one in ours.requires or () if _EXTRA.search(one))):
         found[_normal(name)] = one = distribution(name)
         _follow(one, found)
+    _add_installed(_IF_INSTALLED, found)
     return list(found.values())
 
 
 def _follow(one: Distribution, found: dict[str, Distribution]) -> None:
     """Adds what a package needs. What is not installed is needed elsewhere only, by another system or Python."""
-    for needed in one.requires or ():
-        name = _name(needed)
-        if "extra ==" in needed or _normal(name) in found:
+    _add_installed([_name(needed) for needed in one.requires or () if "extra ==" not in needed], found)
+
+
+def _add_installed(names: Iterable[str], found: dict[str, Distribution]) -> None:
+    """Adds the packages that are installed and not yet found, and what they need."""
+    for name in names:
+        if _normal(name) in found:
             continue
         try:
             found[_normal(name)] = further = distribution(name)
@@ -133,4 +142,6 @@ def _files(one: Distribution) -> Iterator[tuple[str, Path]]:
 
 def _is_needed(inside: Path) -> bool:
     """True for a file that a worker may import or load."""
+    if inside.parts[: len(_MODELS)] == _MODELS and len(inside.parts) > len(_MODELS) + 1:
+        return inside.parts[len(_MODELS)] in _CALLED
     return inside.parts[0] != ".." and not _LEFT_OUT.intersection(inside.parts) and inside.suffix not in _LEFT_OUT_FILES

@@ -10,8 +10,9 @@ import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import SparkSession
 
-from manifest_platform import storage
+from manifest_platform import extras, storage
 from manifest_platform.merging import spark_job
+from manifest_platform.merging.errors import MergeMisconfigured
 from manifest_platform.merging.inputs import Input
 from manifest_platform.merging.kernel import Merged, MergeOptions, MergeTask
 from manifest_platform.merging.spark_job import MergeFailure, merge_all
@@ -109,6 +110,20 @@ def test_what_nobody_foresaw_is_a_failure_of_its_range(
     result = spark_job._merge_task(task(tmp_path, "log", 1, [1]), None)
     assert result["permanent"] is permanent
     assert result["message"].startswith(f"{type(error).__name__} while merging log of 2024-05-01, range (1, 2]: ")
+
+
+def test_a_worker_that_lacks_a_package_is_the_fault_of_no_range(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def lack(_task: MergeTask, _options: MergeOptions | None) -> Merged:
+        raise ModuleNotFoundError("No module named 'botocore'", name="botocore")
+
+    monkeypatch.setattr("manifest_platform.merging.kernel.merge", lack)
+    told = spark_job._merge_task(task(tmp_path, "log", 1, [1]), None)
+    assert told == {"lacking": extras.told_of_worker(ModuleNotFoundError("No module named 'botocore'"))}
+    monkeypatch.setattr(spark_job, "_merge_task", lambda _task, _options: told)
+    with pytest.raises(MergeMisconfigured, match=r"a worker of Spark lacks a package .No module named 'botocore'.: write the"):
+        merge_all(spark, [task(tmp_path, "log", 1, [1])])
 
 
 def test_a_task_that_spark_runs_again_does_not_touch_what_the_first_wrote(tmp_path: Path) -> None:
