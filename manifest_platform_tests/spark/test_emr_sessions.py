@@ -17,8 +17,10 @@ import yaml
 
 from manifest_platform import aws, masking
 from manifest_platform.faults import Misconfigured, Transient
+from manifest_platform.spark import client
 from manifest_platform.spark.errors import SparkUnavailable
-from manifest_platform.spark.places.emr_serverless import sessions
+from manifest_platform.spark.places.emr_serverless import place, sessions
+from manifest_platform.spark.places.emr_serverless.place import EmrServerless
 from manifest_platform.spark.places.emr_serverless.sessions import Asked, _remote
 from manifest_platform.spark.places.emr_serverless.tokens import Token, Tokens
 from manifest_platform_tests.pipeline.shop import Shop, run_names
@@ -70,6 +72,43 @@ def test_a_session_that_lives_is_used_again_and_one_that_ended_is_replaced(servi
     service.states = ["TERMINATED", "STARTED"]
     assert sessions.started(ASKED, 5).id != first.id
     assert len(service.started) == 2
+
+
+def test_a_session_that_emr_has_forgotten_is_replaced(service: Sessions, caplog: pytest.LogCaptureFixture) -> None:
+    first = sessions.started(ASKED, 5)
+    service.ended.append(first.id)
+    assert sessions.started(ASKED, 5).id != first.id
+    assert not caplog.text, "nothing is left to end"
+
+
+def test_an_application_that_is_gone_is_told(service: Sessions) -> None:
+    sessions.started(ASKED, 5)
+    service.refusal = (404, "ResourceNotFoundException")
+    with pytest.raises(SparkUnavailable, match=r"StartSession is refused: .*check spark.application"):
+        sessions.started(ASKED, 5)
+
+
+def test_a_session_starts_with_all_properties_static_ones_too_and_its_workers_get_the_archive(
+    service: Sessions, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "own.conf").write_text("spark.executor.memory 8g\nspark.sql.extensions com.acme.Own\n")
+    opened: list[tuple[Any, ...]] = []
+    monkeypatch.setattr(client, "opened", lambda *given: opened.append(given))
+    monkeypatch.setattr(place, "await_workers", lambda *_given: None)
+    archive = tmp_path / "workers.tar.gz"
+    own = EmrServerless(application=APPLICATION, role=ROLE, conf=str(tmp_path / "own.conf"), package=str(archive))
+    with pytest.raises(SparkUnavailable, match=r"spark.package: .*workers.tar.gz does not exist: write it with `spark package"):
+        own.session()
+    assert service.calls == [], "a session costs money"
+    archive.touch()
+    own.session()
+    [body] = service.started
+    assert body["configurationOverrides"]["runtimeConfiguration"][0]["properties"] == {
+        "spark.executor.memory": "8g",
+        "spark.sql.extensions": "com.acme.Own",
+    }
+    [(_channels, _server, of_session, _advice, sent)] = opened
+    assert (of_session, sent) == ({}, f"{archive}#manifest_platform_worker")
 
 
 def test_a_session_is_ended_once(service: Sessions) -> None:
@@ -196,9 +235,9 @@ sys.exit(main(["--config", sys.argv[1], "--json", "drain"]))
 def test_a_drain_works_through_a_session_whose_token_expires_and_ends_it(tmp_path: Path) -> None:
     with spark_connect(tmp_path) as server, emr_sessions(server) as service:
         service.token_seconds, service.grace_seconds = 2, 10
-        place = {"where": "emr_serverless", "application": APPLICATION, "role": ROLE, "conf": "own.conf"}
         (tmp_path / "own.conf").write_text("spark.executor.memory 8g\nspark.sql.shuffle.partitions 3\n")
-        shop = Shop(tmp_path / "shop", spark={**place, "conf": str(tmp_path / "own.conf")})
+        spark = {"where": "emr_serverless", "application": APPLICATION, "role": ROLE, "conf": str(tmp_path / "own.conf")}
+        shop = Shop(tmp_path / "shop", spark=spark)
         shop.write(0, 1)
         environment = {name: value for name, value in os.environ.items() if not name.startswith("AWS_")}
         environment |= {**ACCESS, "AWS_ENDPOINT_URL_EMR_SERVERLESS": service.url}
@@ -207,8 +246,8 @@ def test_a_drain_works_through_a_session_whose_token_expires_and_ends_it(tmp_pat
     assert done.returncode == 0, done.stderr[-4000:]
     assert json.loads(done.stdout.splitlines()[-1])
     assert shop.seen.runs == run_names(0, 1)
-    assert [one["configurationOverrides"] for one in service.started] == [
-        {"runtimeConfiguration": [{"classification": "spark-defaults", "properties": {"spark.executor.memory": "8g"}}]}
+    assert [one["configurationOverrides"]["runtimeConfiguration"][0]["properties"] for one in service.started] == [
+        {"spark.executor.memory": "8g", "spark.sql.shuffle.partitions": "3"}
     ]
     assert len(service.ended) == 1
     assert len(service.admitted) > 1, "renewed"
@@ -217,9 +256,9 @@ def test_a_drain_works_through_a_session_whose_token_expires_and_ends_it(tmp_pat
 
 
 def test_the_part_spark_of_a_configuration_names_the_session(tmp_path: Path) -> None:
-    place = {"where": "emr_serverless", "application": APPLICATION, "role": ROLE}
-    shop = Shop(tmp_path, spark=place)
-    assert yaml.safe_load(shop.config_file.read_text())["spark"] == place
+    spark = {"where": "emr_serverless", "application": APPLICATION, "role": ROLE}
+    shop = Shop(tmp_path, spark=spark)
+    assert yaml.safe_load(shop.config_file.read_text())["spark"] == spark
     with shop.open() as pipeline:
         assert pipeline.config.spark.start_timeout_seconds == 600
         assert pipeline.config.spark.ends_idle_after == 900

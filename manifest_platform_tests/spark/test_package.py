@@ -17,7 +17,9 @@ import pytest
 from manifest_platform import __version__
 from manifest_platform.cli import main
 from manifest_platform.spark import package
+from manifest_platform_tests.servers.emr_sessions import APPLICATION, ROLE, emr_sessions
 from manifest_platform_tests.servers.spark import LITTLE, Cluster, spark_cluster, spark_connect
+from manifest_platform_tests.spark.test_emr_sessions import ACCESS
 
 pytestmark = pytest.mark.long
 
@@ -121,10 +123,12 @@ print(json.dumps({"codes": codes, "loaded": len(shop.seen.runs) if codes == [0, 
 """
 
 
-def drained(folder: Path, spark: dict[str, object], python: Path) -> tuple[dict[str, object], str]:
+def drained(
+    folder: Path, spark: dict[str, object], python: Path, more: dict[str, str] | None = None
+) -> tuple[dict[str, object], str]:
     """Drains a shop of two runs and merges, in a process of its own. Returns what it told, and its output."""
     environment = {name: value for name, value in os.environ.items() if not name.startswith(("AWS_", "SPARK_", "PYSPARK_"))}
-    environment |= {"SPARK_LOCAL_IP": "127.0.0.1", "PYSPARK_PYTHON": str(python)}
+    environment |= {"SPARK_LOCAL_IP": "127.0.0.1", "PYSPARK_PYTHON": str(python), **(more or {})}
     command = [sys.executable, "-c", DRAINED, str(folder), json.dumps(spark)]
     done = subprocess.run(command, capture_output=True, text=True, env=environment)
     assert done.returncode == 0, done.stderr[-4000:]
@@ -164,3 +168,13 @@ class TestBareWorkers:
             assert told["loaded"] == 0
             assert "have no manifest_platform: write the archive with `spark package`" in said
             assert drained(tmp_path / "with", {**spark, "package": str(archive)}, bare)[0] == {"codes": [0, 0], "loaded": 2}
+
+    def test_a_session_of_emr_serverless_sends_them_the_archive(
+        self, cluster: Cluster, tmp_path: Path, archive: Path, bare: Path
+    ) -> None:
+        with spark_connect(tmp_path, cluster.master, LITTLE, python=bare) as remote, emr_sessions(remote) as service:
+            conf = self.conf(tmp_path, "spark.sql.session.timeZone UTC")
+            place = {"where": "emr_serverless", "application": APPLICATION, "role": ROLE}
+            spark: dict[str, object] = {**place, "conf": conf, "package": str(archive)}
+            access = {**ACCESS, "AWS_ENDPOINT_URL_EMR_SERVERLESS": service.url}
+            assert drained(tmp_path / "shop", spark, bare, access)[0] == {"codes": [0, 0], "loaded": 2}

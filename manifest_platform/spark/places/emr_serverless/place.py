@@ -4,25 +4,23 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Literal
 
 from pydantic import Field
 
 from manifest_platform import extras
 from manifest_platform.spark import client
-from manifest_platform.spark.place import Place, PropertiesFile
+from manifest_platform.spark.place import ClusterPlace, PropertiesFile
 from manifest_platform.spark.places.emr_serverless import sessions
 from manifest_platform.spark.workers import await_workers
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-_OF_A_SESSION = "spark.sql."
-"""The prefix of properties that a session can change; the others are set when it is started."""
 _LEAST_S = 10.0
 
 
-class EmrServerless(Place):
+class EmrServerless(ClusterPlace):
     """The settings of a Spark in a session of EMR Serverless, from release emr-7.13 on. This process is its client.
 
     A session is started at the first work, used as long as it lives, and ended after a drain. EMR ends a session that
@@ -59,12 +57,12 @@ class EmrServerless(Place):
         """Returns the session, once a worker of it has run a task. Starts one if there is none that works."""
         extras.need("pyspark", "grpc", "boto3")
         until = time.monotonic() + self.start_timeout_seconds
-        started = {name: str(value) for name, value in settings.items() if not name.startswith(_OF_A_SESSION)}
-        asked = sessions.Asked(self.application, self.role, self.region, self.idle_minutes, tuple(sorted(started.items())))
+        archive = self.packed()  # before anything costs money
+        given = tuple(sorted((name, str(value)) for name, value in settings.items()))
+        asked = sessions.Asked(self.application, self.role, self.region, self.idle_minutes, given)
         live = sessions.started(asked, self.start_timeout_seconds)
-        of_session: dict[str, Any] = {name: value for name, value in settings.items() if name.startswith(_OF_A_SESSION)}
         advice = "its state is shown by: " + live.shown_by
-        session = client.opened(live.channels(), live.name, of_session, advice)
+        session = client.opened(live.channels(), live.name, {}, advice, archive)  # it has its properties from its start
         await_workers(session, max(_LEAST_S, until - time.monotonic()), self.conf)
         return session
 

@@ -26,7 +26,12 @@ log = logging.getLogger(__name__)
 _POLL_S = 2.0
 _STARTING, _LIVE = {"SUBMITTED", "STARTING"}, {"STARTED", "IDLE", "BUSY"}
 _LOCAL = ("127.0.0.1", "localhost")
+_UNKNOWN = "ResourceNotFoundException"
 _PASSING = {"ConflictException", "ServiceQuotaExceededException", "ThrottlingException", "TooManyRequestsException"}
+
+
+class _Gone(SparkMisconfigured):
+    """EMR does not know a session."""
 
 
 @dataclass(frozen=True)
@@ -83,7 +88,7 @@ def started(asked: Asked, seconds: float) -> Session:
     Raises SparkUnavailable if it has not started within `seconds`; then it is ended.
     """
     with _lock:
-        if _current and _current[0].asked == asked and _state(_current[0])["state"] in _LIVE:
+        if _current and _current[0].asked == asked and _lives(_current[0]):
             return _current[0]
         end()
         session = _begun(asked)
@@ -105,6 +110,8 @@ def end() -> None:
             session = _current.pop()
             try:
                 _call(session.asked, "terminate_session", sessionId=session.id)
+            except _Gone:
+                continue
             except Exception as error:
                 told = "%s is not ended now (%s); EMR ends it after %d idle minutes"
                 log.warning(told, session.name, error, session.asked.idle_minutes)
@@ -139,6 +146,14 @@ def _await(session: Session, seconds: float) -> None:
         time.sleep(min(_POLL_S, max(0.0, until - time.monotonic()) + 0.01))
 
 
+def _lives(session: Session) -> bool:
+    """True unless a session has ended. EMR forgets one that ended some time ago."""
+    try:
+        return _state(session)["state"] in _LIVE
+    except _Gone:
+        return False
+
+
 def _state(session: Session) -> dict[str, Any]:
     return _call(session.asked, "get_session", sessionId=session.id)["session"]
 
@@ -158,9 +173,8 @@ def _call(asked: Asked, call: str, /, **parameters: Any) -> dict[str, Any]:
             raise SparkOutage(f"{said} is refused now: {error}; the next drain tries again") from error
         advice = "check spark.application, spark.role and spark.region, that the release is emr-7.13 or later with interactive"
         calls = "StartSession, GetSession, GetSessionEndpoint and TerminateSession, and iam:PassRole"
-        raise SparkMisconfigured(
-            f"{said} is refused: {error}; {advice} sessions enabled, and that this role may call {calls}"
-        ) from error
+        kind = _Gone if code == _UNKNOWN and "sessionId" in parameters else SparkMisconfigured
+        raise kind(f"{said} is refused: {error}; {advice} sessions enabled, and that this role may call {calls}") from error
     except (HTTPClientError, NoConnection) as error:
         raise SparkOutage(f"{said} gets no answer: {error}; the next drain tries again") from error
     except (BotoCoreError, ValueError) as error:
