@@ -5,16 +5,20 @@ from __future__ import annotations
 import re
 import subprocess
 import sys
+import tomllib
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
 import pytest
+from packaging.requirements import Requirement
 
 from manifest_platform.spark.places.glue import Glue
 from manifest_platform_tests.aws.moto_templates import read
 from manifest_platform_tests.aws.stacks import ACCOUNT, FOLDER, REGION
 
-RESOURCES: dict[str, Any] = read(FOLDER / "jobs.yaml")["Resources"]
+TEMPLATE: dict[str, Any] = read(FOLDER / "jobs.yaml")
+RESOURCES: dict[str, Any] = TEMPLATE["Resources"]
 PROGRAMS = FOLDER / "programs"
 GIVEN = {"Bucket": "bucket", "Programs": "p", "Wheel": "w.whl", "Modules": "dagster-pipes", "Name": "mp"}
 """Values for the parameters of the template."""
@@ -44,6 +48,35 @@ def test_a_job_s_program_and_files_are_those_that_the_platform_has(name: str) ->
     assert files == {settings.config, Path(settings.conf).name}, "the driver finds them beside it"
     wheel, *modules = text(job["DefaultArguments"]["--additional-python-modules"]).split(",")
     assert wheel == "s3://bucket/p/w.whl" and "dagster-pipes" in modules, "a wheel brings none of its extras"
+
+
+def extra(name: str) -> list[Requirement]:
+    """What an extra of this package needs."""
+    project = tomllib.loads((FOLDER.parents[1] / "pyproject.toml").read_text())["project"]
+    return [Requirement(one) for one in project["optional-dependencies"][name]]
+
+
+def of_conf() -> str:
+    """The modules in the command that the properties file tells."""
+    [found] = re.findall(r'"--additional-python-modules": "[^,]*\.whl,(.*)",', Path(place().conf).read_text())
+    return found
+
+
+@pytest.mark.parametrize(
+    ("modules", "extras"),
+    [(TEMPLATE["Parameters"]["Modules"]["Default"], ["job", "worker", "redshift"]), (of_conf(), ["job", "worker"])],
+    ids=["jobs.yaml", "glue.conf"],
+)
+def test_a_job_installs_what_the_extras_of_its_driver_and_its_workers_need(modules: str, extras: list[str]) -> None:
+    """With bounds as narrow as the extra's. A comma divides modules, so none has two bounds."""
+    named = {one.name: one.specifier for one in map(Requirement, modules.split(","))}
+    for needed in (one for name in extras for one in extra(name)):
+        assert needed.name in named, "a task that lacks it shreds nothing"
+        [own] = named[needed.name]
+        assert own.contains(version(needed.name)), "what the tests use"
+        for bound in needed.specifier:
+            is_within = not own.contains(bound.version) if bound.operator == "<" else bound.contains(own.version)
+            assert is_within, f"{needed.name}{own} allows what {needed} does not"
 
 
 def test_dagster_s_arguments_do_not_contradict_the_job_s() -> None:
