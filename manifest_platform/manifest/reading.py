@@ -28,6 +28,7 @@ from manifest_platform.manifest.keys import (
     commit_number,
     deletion_key,
     lease_key,
+    lease_of,
     records_prefix,
     state_key,
 )
@@ -221,6 +222,11 @@ class Reading:
         """The stored lease of a step on a feed; None if it was never taken."""
         row = self.store.get(self.dataset, lease_key(application, feed))
         return LeaseState.from_dict(row.data, row.version) if row else None
+
+    def leases(self, application: Application) -> dict[str, LeaseState]:
+        """The stored leases of an application, by feed or other place."""
+        rows = self._pages(lease_key(application, ""), None)
+        return {lease_of(row.sort)[1]: LeaseState.from_dict(row.data, row.version) for row in rows}
 
     def items(
         self, feed: str, after: str = "", page: int = PAGE, reverse: bool = False, archived: bool = True

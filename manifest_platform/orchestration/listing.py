@@ -32,7 +32,7 @@ from manifest_platform.orchestration.wiring import Wiring
 from manifest_platform.pipeline import Pipeline
 from manifest_platform.pipeline.blackout import blackout_reason
 from manifest_platform.pipeline.discovery import discover
-from manifest_platform.pipeline.work import Reading, is_followed, work_waiting
+from manifest_platform.pipeline.work import Reading, Scope, followed, work_waiting
 
 
 def _untold(pipeline: Pipeline, instance: dg.DagsterInstance, job: str, feeds: Sequence[str], reading: Reading) -> str | None:
@@ -65,16 +65,21 @@ def _asks(
 ) -> str | None:
     """Returns the work that a drain of all targets could do now; else blocks to report; else feeds to check; else None.
 
-    The work of a dataset that a follower works on is left to it, until it ends or its lease expires.
+    The work on a feed of a target that a follower works on is left to it, until it ends or its lease expires.
     """
     works = [work_waiting(one.pipeline, now, feeds, one) for one in readings]
-    if any(works) and is_followed(readings[0].pipeline, now):
-        works = []
+    if any(works) and (scopes := followed(readings[0].pipeline, now)):
+        works = [work_waiting(one.pipeline, now, _left(one, feeds, scopes), one) for one in readings]
     if not any(works):
         works = [_untold(one.pipeline, instance, job, feeds, one) for one in readings]
     if not any(works):
         works = [_unchecked(names.at(one.pipeline.target), instance, feeds, one) for one in readings]
     return "; ".join(filter(None, works)) or None
+
+
+def _left(reading: Reading, feeds: Sequence[str], scopes: Sequence[Scope]) -> list[str]:
+    """Returns the feeds of a reading's target that no follower works on."""
+    return [feed for feed in feeds if not any(one.has(reading.pipeline.target, feed) for one in scopes)]
 
 
 OVERVIEW = "overview"

@@ -2,8 +2,8 @@
 
 Belongs here: when to look, when to drain, and when to wait. A turn looks at one dataset: it lists landing if that is due or
 rang, asks the manifest for work, and drains if there is some. A notice is a hint, so a listing at intervals finds what notices
-lost. One follower at a time works on a dataset, under a lease of its own; others stand by. That lease only spares them the
-double work: the leases of the steps and the fence keep order, as between any two drains.
+lost. One follower at a time works on a dataset, or on the same targets and feeds of it, under a lease of its own; others stand
+by. That lease only spares them the double work: the leases of the steps and the fence keep order, as between any two drains.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from manifest_platform.pipeline.events import Budget, DiscoveryReport, DrainRepo
 from manifest_platform.pipeline.health import Doing, Health
 from manifest_platform.pipeline.idle import Idleness
 from manifest_platform.pipeline.pipeline import Pipeline
-from manifest_platform.pipeline.work import FOLLOW, PLACE, Reading, work_waiting
+from manifest_platform.pipeline.work import FOLLOW, Reading, Scope, work_waiting
 from manifest_platform.sources.directories import Marker, Settle
 from manifest_platform.sources.errors import LandingError
 from manifest_platform.spark import SparkUnavailable
@@ -103,6 +103,7 @@ class Follower:
         self._opened, self._spark, self._settings = opened, spark, settings
         self._feeds, self._targets = feeds, targets
         self.pipeline = opened()
+        self._scope = Scope.of(self.pipeline, targets, feeds)
         self.notices: Notices | None = None  # those of landing
         self.due = 0.0
         self.health = Health(self.pipeline.name)
@@ -176,7 +177,7 @@ class Follower:
             return None
         self._lease, seconds = None, timedelta(seconds=self.pipeline.config.lease.seconds)
         try:
-            self._lease = self.pipeline.manifest.hold(FOLLOW, PLACE, self.pipeline.holder, seconds)
+            self._lease = self.pipeline.manifest.hold(FOLLOW, self._scope.place, self.pipeline.holder, seconds)
         except LeaseBusy as busy:
             return busy
         return None
@@ -212,7 +213,8 @@ class Follower:
         self.due = self._listing
         kept = self.pipeline.manifest.recall_kept(Memory())[1]
         targets = [self.pipeline.at(name) for name in self._targets or self.pipeline.targets]
-        readings = [Reading(one, kept, asks_warehouse=False) for one in targets]
+        # Whatever its targets are, it shreds what they wait for.
+        readings = [Reading(one, kept, asks_warehouse=False, shreds=one is targets[0]) for one in targets]
         now = self.pipeline.clock()
         works = filter(None, (work_waiting(one.pipeline, now, self._feeds, one) for one in readings))
         if work := "; ".join(works):

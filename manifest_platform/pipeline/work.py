@@ -6,7 +6,9 @@ Belongs here: questions that write nothing. The work itself is in `drain`.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from datetime import datetime
+from typing import Self
 
 from manifest_platform.manifest import Application, Blocked, Item, Ready, Standing, State, StepState, Verdict
 from manifest_platform.manifest.reading import Kept
@@ -16,18 +18,57 @@ from manifest_platform.pipeline.pipeline import Pipeline
 from manifest_platform.sources.source import SHRED
 
 FOLLOW = Application("follow")
-"""The application whose lease a follower holds; the place is PLACE."""
-PLACE = "0"
+"""The application whose lease a follower holds, at the place of its scope."""
+
+
+@dataclass(frozen=True)
+class Scope:
+    """The part of a dataset that a follower works on: some targets and feeds. Empty means all."""
+
+    targets: tuple[str, ...] = ()
+    feeds: tuple[str, ...] = ()
+
+    @classmethod
+    def of(cls, pipeline: Pipeline, targets: Sequence[str] | None, feeds: Sequence[str] | None) -> Self:
+        """Returns the scope of these targets and feeds of a dataset; None means all."""
+        return cls(_part_of(pipeline.targets, targets), _part_of(pipeline.feeds, feeds))
+
+    @classmethod
+    def at(cls, place: str) -> Self:
+        """Returns the scope of the follower that holds the lease at a place."""
+        targets, _, feeds = place.partition("/") if place != _ALL else ("", "", "")
+        return cls(*(tuple(filter(None, part.split(","))) for part in (targets, feeds)))
+
+    @property
+    def place(self) -> str:
+        """The place of its follower's lease. Followers with the same scope take over from each other."""
+        return f"{','.join(self.targets)}/{','.join(self.feeds)}" if self != Scope() else _ALL
+
+    def has(self, target: str, feed: str) -> bool:
+        """True if it has a feed of a target."""
+        return (not self.targets or target in self.targets) and (not self.feeds or feed in self.feeds)
+
+
+_ALL = "0"
+"""The place of a follower of all targets and feeds, as in releases that knew no other."""
+
+
+def _part_of(all_: Sequence[str], chosen: Sequence[str] | None) -> tuple[str, ...]:
+    return () if chosen is None or {*all_} <= {*chosen} else tuple(sorted({*chosen}))
 
 
 class Reading:
     """The reads of a look: all states and leases with one read, and each feed's next item to load at most once.
 
-    `asks_warehouse`: whether it asks the warehouse for broken chains; a drain finds them too.
+    `asks_warehouse`: whether it asks the warehouse for broken chains; a drain finds them too. `shreds`: whether directories to
+    shred are work, too; by default for the first target only, so that they are named once.
     """
 
-    def __init__(self, pipeline: Pipeline, kept: Kept | None = None, asks_warehouse: bool = True):
+    def __init__(
+        self, pipeline: Pipeline, kept: Kept | None = None, asks_warehouse: bool = True, shreds: bool | None = None
+    ) -> None:
         self.pipeline = pipeline
+        self.shreds = pipeline.target == pipeline.targets[0] if shreds is None else shreds
         self.kept = kept or pipeline.manifest.kept()
         self.broken = {one.feed: one for one in broken(pipeline, state=self.state)} if asks_warehouse else {}
         self._next: dict[str, Verdict] = {}
@@ -61,21 +102,19 @@ def work_waiting(
     outage the pauses between requests become longer. `reading`: reads of this look to reuse.
     """
     seen = reading or Reading(pipeline)
-    found = [work for feed in feeds or pipeline.feeds for work in _work_of(pipeline, feed, now, seen)]
+    found = [work for feed in (pipeline.feeds if feeds is None else feeds) for work in _work_of(pipeline, feed, now, seen)]
     return "; ".join(found) or None
 
 
-def is_followed(pipeline: Pipeline, now: datetime) -> bool:
-    """True if a follower works on the dataset, by its lease: then nobody else needs to begin a drain."""
-    lease = pipeline.manifest.lease(FOLLOW, PLACE)
-    return lease is not None and lease.is_live(now)
+def followed(pipeline: Pipeline, now: datetime) -> list[Scope]:
+    """Returns the scopes that followers work on, by their leases: there nobody else needs to begin a drain."""
+    return [Scope.at(place) for place, lease in pipeline.manifest.leases(FOLLOW).items() if lease.is_live(now)]
 
 
 def _work_of(pipeline: Pipeline, feed: str, now: datetime, reading: Reading) -> Iterator[str]:
     """Yields the work that could be done now for one feed."""
     stuck: list[Blocked] = []
-    first = pipeline.target == pipeline.targets[0]
-    if first and feed not in pipeline.source.on_demand:
+    if reading.shreds and feed not in pipeline.source.on_demand:
         ready, stuck = pipeline.manifest.waiting(feed, SHRED, limit=1)
         yield from (_work(SHRED, item) for item in ready)
     verdict = reading.load(feed)

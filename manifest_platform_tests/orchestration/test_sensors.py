@@ -24,7 +24,7 @@ from manifest_platform.orchestration.shown import MIRRORED_A_TICK, Shown
 from manifest_platform.pipeline import LOAD, SHRED, Stop
 from manifest_platform.pipeline.discovery import discover
 from manifest_platform.pipeline.drain import drain
-from manifest_platform.pipeline.work import FOLLOW, PLACE, work_waiting
+from manifest_platform.pipeline.work import FOLLOW, Scope, work_waiting
 from manifest_platform.sources.snowplow.settings import FEED
 from manifest_platform_tests.manifest.many import grow
 from manifest_platform_tests.orchestration.dagster_shop import (
@@ -172,7 +172,7 @@ def test_a_shredded_run_that_is_ready_is_work(shredded: DagsterShop) -> None:
 
 def test_the_work_of_a_followed_dataset_is_left_to_its_follower(shredded: DagsterShop) -> None:
     with shredded.shop.open() as pipeline:
-        with pipeline.manifest.hold(FOLLOW, PLACE, "follower", timedelta(minutes=1)):
+        with pipeline.manifest.hold(FOLLOW, Scope().place, "follower", timedelta(minutes=1)):
             assert not shredded.tick().run_requests
         assert len(shredded.tick().run_requests or []) == 1
 

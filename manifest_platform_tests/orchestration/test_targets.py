@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +22,7 @@ from manifest_platform.orchestration.own_assets import IO_MANAGER
 from manifest_platform.orchestration.remedies import pressed
 from manifest_platform.pipeline import Pipeline
 from manifest_platform.pipeline.drain import drain
+from manifest_platform.pipeline.work import FOLLOW
 from manifest_platform.remedies import Action, Remedy
 from manifest_platform.sources.snowplow.settings import FEED
 from manifest_platform.sources.source import open_source
@@ -73,6 +75,21 @@ def test_a_drain_loads_all_targets_and_one_that_is_down_fails_the_run_alone(two:
     result = two.drain()
     assert result.success
     assert materializations(result, "lab") == run_names(*range(5))
+
+
+def test_a_tick_leaves_to_a_follower_its_own_target_only(two: DagsterShop) -> None:
+    with two.shop.open() as pipeline:
+        for place, others in (
+            ("lab/", ["load"]),
+            ("warehouse/", ["load:lab"]),
+            ("/enriched", []),
+            ("0", []),
+            ("lab/other", None),
+        ):
+            with pipeline.manifest.hold(FOLLOW, place, "follower", timedelta(minutes=1)):
+                work = Remembered.from_json(two.tick().cursor).asked[f"{NAME}_drain"].work
+            wanted = ["load", "load:lab"] if others is None else others
+            assert work == "; ".join(f"{one} {run_name(0)} 3" for one in wanted), place
 
 
 def test_targets_that_take_one_writer_share_its_pool(two: DagsterShop) -> None:

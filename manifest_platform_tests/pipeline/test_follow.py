@@ -25,6 +25,7 @@ from manifest_platform.pipeline import follow as follow_module
 from manifest_platform.pipeline.follow import Drained, Follower, Told, follow
 from manifest_platform.pipeline.health import Doing, Health, answering
 from manifest_platform.pipeline.idle import Idleness
+from manifest_platform.pipeline.work import Scope
 from manifest_platform.spark import Place, SparkUnavailable
 from manifest_platform_tests.pipeline.following import Following, SessionHere
 from manifest_platform_tests.pipeline.shop import Shop, history, run_name, run_names
@@ -61,10 +62,17 @@ def test_directories_are_loaded_as_they_land_and_a_second_follower_takes_over_at
 
 
 class Clockless:
-    """Turns of a follower in this process, whose Spark is `spark`."""
+    """Turns of a follower in this process, whose Spark is `spark`, on some targets and feeds or all."""
 
-    def __init__(self, made: Shop, spark: Callable[[], Any] = SessionHere, **settings: Any) -> None:
-        self.follower = Follower(made.open, spark, FollowConfig(warm_spark=False, **settings))
+    def __init__(
+        self,
+        made: Shop,
+        spark: Callable[[], Any] = SessionHere,
+        targets: list[str] | None = None,
+        feeds: list[str] | None = None,
+        **settings: Any,
+    ) -> None:
+        self.follower = Follower(made.open, spark, FollowConfig(warm_spark=False, **settings), feeds, targets)
 
     def turn(self, landing_rang: bool = False) -> list[Told]:
         return list(self.follower.turn(landing_rang))
@@ -157,6 +165,43 @@ def test_a_follower_whose_lease_is_lost_stands_by(tmp_path: Path) -> None:
         lease.release()
         assert kinds(second.turn())[0] == "TookOver"
         assert kinds(first.turn()) == ["StandsBy"]
+
+
+def test_followers_of_different_targets_work_side_by_side_and_either_shreds(tmp_path: Path) -> None:
+    made = shop(tmp_path, targets={"lab": {"kind": "duckdb", "path": "lab.duckdb"}})
+    made.write(0)
+    with (
+        Clockless(made, targets=["lab"]) as lab,
+        Clockless(made, targets=["warehouse"]) as warehouse,
+        Clockless(made, targets=["lab"], feeds=["enriched"]) as other,
+    ):
+        told = lab.turn()
+        assert kinds(told) == ["TookOver", "DiscoveryReport", "ShredStarted", "Shredded", "Loaded", "Drained"]
+        assert [one.target for one in told if isinstance(one, Loaded)] == ["lab"]
+        told = warehouse.turn()
+        assert kinds(told) == ["TookOver", "DiscoveryReport", "Loaded", "Drained"]
+        assert [one.target for one in told if isinstance(one, Loaded)] == ["warehouse"]
+        assert kinds(other.turn()) == ["StandsBy"], "all feeds are no other scope than none"
+
+
+@pytest.mark.parametrize(
+    ("targets", "feeds", "place"),
+    [
+        (None, None, "0"),
+        (["warehouse", "lab"], ["enriched"], "0"),
+        (["lab"], None, "lab/"),
+        (["lab"], ["enriched"], "lab/"),
+    ],
+)
+def test_the_lease_of_a_follower_names_its_targets_and_feeds(
+    tmp_path: Path, targets: list[str] | None, feeds: list[str] | None, place: str
+) -> None:
+    made = shop(tmp_path, targets={"lab": {"kind": "duckdb", "path": "lab.duckdb"}})
+    with made.open() as pipeline:
+        scope = Scope.of(pipeline, targets, feeds)
+    assert (scope.place, Scope.at(place)) == (place, scope)
+    assert Scope.at("a,b/c").has("b", "c") and Scope.at("/c").has("x", "c") and Scope.at("0").has("x", "y")
+    assert not Scope.at("a,b/c").has("b", "d") and not Scope.at("a/").has("b", "c")
 
 
 def test_an_idle_session_that_costs_money_is_ended_and_the_next_work_opens_another(
