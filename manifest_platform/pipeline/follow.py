@@ -27,6 +27,7 @@ from manifest_platform.pipeline.discovery import discover
 from manifest_platform.pipeline.drain import Spark, drain
 from manifest_platform.pipeline.events import Budget, DiscoveryReport, DrainReport, Event, FeedEnd, Loaded, Stop
 from manifest_platform.pipeline.health import Doing, Health
+from manifest_platform.pipeline.heard import Heard
 from manifest_platform.pipeline.idle import Idleness
 from manifest_platform.pipeline.pipeline import Pipeline
 from manifest_platform.pipeline.work import FOLLOW, Reading, Scope, work_waiting
@@ -41,6 +42,8 @@ LANDING, STORE = "landing", "store"
 """The two things that ring: a dataset's landing, as `landing NAME`, and the store of all datasets."""
 TURN = Budget(seconds=60)
 """The time after which a drain with a long backlog lets the follower look at what else is due."""
+LOOK_SECONDS = 5.0
+"""The time after which a look with much to register lets the follower load what it has found; then it looks again at once."""
 STANDBY_SECONDS = 2.0
 """The seconds between two tries of a follower that stands by. A notice of the store wakes it before that."""
 _FIRST_PAUSE, _LONGEST_PAUSE, _LONGEST_TURN_WAIT = 1.0, 60.0, 5.0
@@ -109,6 +112,7 @@ class Follower:
         self.health = Health(self.pipeline.name)
         self._file = self._identity()
         self._lease: Lease | None = None
+        self._heard = Heard()
         self._listing = 0.0  # when the next listing is due
         self._pause = _Pause()
         self._told: dict[tuple[str, str], tuple[object, ...]] = {}
@@ -122,6 +126,10 @@ class Follower:
                 self._lease.release()
         finally:
             self.pipeline.close()
+
+    def landing_notices(self) -> Notices | None:
+        """Returns new notices of the dataset's landing root. The next look reads what they name."""
+        return landing_notices(self.pipeline, self._heard.hear)
 
     def turn(self, landing_rang: bool) -> Generator[Told]:
         """Looks, and drains if there is work. Sets the time of the next turn."""
@@ -183,12 +191,15 @@ class Follower:
         return None
 
     def _list(self) -> Iterator[Told]:
-        """Lists landing, and sets the time of the next listing: earlier if a directory will have settled by then."""
-        began = time.monotonic()
-        self._listing = began + self._settings.listing_seconds
+        """Looks at landing in parts, and sets the time of the next look.
+
+        That is at once if this one has not registered everything, and earlier if a directory will have settled by then.
+        """
+        self._listing = time.monotonic() + self._settings.listing_seconds
         feeds = [feed for feed in self.pipeline.feeds if self._feeds is None or feed in self._feeds]
         settle = self.notices.taken() if self.notices else None
-        found = discover(self.pipeline, feeds=feeds)
+        self._heard.bring_forward(self.pipeline)
+        found = discover(self.pipeline, feeds=feeds, seconds=LOOK_SECONDS)
         if settle:
             self._settle(settle)
         self.health.listed_at = now = self.pipeline.clock()
@@ -198,7 +209,9 @@ class Follower:
             if ready is None and isinstance(completeness, Settle):
                 ready = max(one.changed or now, now) + timedelta(seconds=completeness.seconds)
             if ready and ready > now:
-                self._listing = min(self._listing, began + (ready - now).total_seconds())
+                self._listing = min(self._listing, time.monotonic() + (ready - now).total_seconds())
+        if found.goes_on:
+            self._listing = time.monotonic()
         yield found
 
     def _settle(self, settle: Callable[[], object]) -> None:
@@ -329,20 +342,26 @@ def _blocks(reading: Reading, feeds: Sequence[str] | None) -> Iterator[FeedEnd]:
             yield FeedEnd(feed, Stop.BLOCKED, verdict.item.key.name, verdict.reason, verdict.remedy, target)
 
 
-def landing_notices(pipeline: Pipeline) -> Notices | None:
-    """Returns the notices of a dataset's landing root; None if there are none for such a place."""
+def landing_notices(pipeline: Pipeline, hear: Callable[[str], object]) -> Notices | None:
+    """Returns the notices of a dataset's landing root; None if there are none for such a place.
+
+    `hear` is called with the URI of each object and folder that counts, in a thread of the notices.
+    """
     source = pipeline.source
     landing = getattr(pipeline.dataset, "landing", None)
+
+    def counts(uri: str, is_folder: bool = False) -> bool:
+        # A folder may have been moved into place with its marker in it.
+        if not source.holds(uri) or not (is_folder or _is_last(pipeline, uri)):
+            return False
+        hear(uri)
+        return True
+
     if landing and landing.notify:
-        return kind_of(landing.notify)(landing.notify, lambda uri: _counts(pipeline, uri))
+        return kind_of(landing.notify)(landing.notify, counts)
     if not storage.is_local(source.root):
         return None
-    # A folder may have been moved into place with its marker in it.
-    return FileNotices(storage.local_path(source.root), lambda path, is_folder: is_folder or _is_last(pipeline, path))
-
-
-def _counts(pipeline: Pipeline, uri: str) -> bool:
-    return pipeline.source.holds(uri) and _is_last(pipeline, uri)
+    return FileNotices(storage.local_path(source.root), lambda path, is_folder: counts(storage.as_uri(path), is_folder))
 
 
 def _is_last(pipeline: Pipeline, path: str) -> bool:
@@ -370,7 +389,7 @@ def follow(followers: Sequence[Follower], bell: Bell, warn: Callable[[str], obje
                 for told in one.turn(landing_rang):
                     if not isinstance(told, DiscoveryReport | Stuck | StandsBy):
                         idleness.worked()
-                    if isinstance(told, TookOver) and (of_landing := landing_notices(one.pipeline)):
+                    if isinstance(told, TookOver) and (of_landing := one.landing_notices()):
                         one.notices = of_landing  # not before: a queue's messages are for whoever lists
                         bell.listen(of_landing, f"{LANDING} {one.health.dataset}", warn)
                     elif isinstance(told, StandsBy) and one.notices:

@@ -6,19 +6,24 @@ import itertools
 import os
 import time
 from collections.abc import Generator, Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, NoReturn
 
 import pytest
 
 from manifest_platform import aws
+from manifest_platform.config.config import FollowConfig
 from manifest_platform.manifest import Manifest
-from manifest_platform.pipeline import DiscoveryReport, Pipeline, discovery, looking
+from manifest_platform.notices.files import FileNotices
+from manifest_platform.pipeline import DiscoveryReport, Pipeline, discovery, follow, looking
 from manifest_platform.pipeline.discovery import discover
+from manifest_platform.pipeline.follow import Follower
+from manifest_platform.pipeline.heard import Heard
 from manifest_platform.sources import directories
+from manifest_platform.spark import SparkUnavailable
 from manifest_platform_tests.pipeline.shop import Shop, move_watermark, run_name, run_names
 
 FEED = "enriched"
@@ -142,6 +147,95 @@ def test_a_run_among_the_newest_that_lands_late_is_found_at_once(shop: Shop) -> 
         look(pipeline)
         land(root_of(shop), 57)
         assert look(pipeline).new == (run_name(57),)
+
+
+@pytest.mark.usefixtures("small_parts")
+def test_a_run_that_a_notice_names_is_found_at_once_however_late_it_is_or_long_it_waited(shop: Shop) -> None:
+    root = root_of(shop)
+    land(root, *range(10), *range(11, 60))
+    land(root, 10, marker=False)
+    with shop.open() as pipeline:
+        look(pipeline)
+        [waits] = pipeline.sights[FEED].later.values()
+        waits.due = time.monotonic() + LONG  # its first file is old
+        land(root, 10)
+        assert look(pipeline).registered == (), "it has its turn later"
+        assert heard(pipeline, f"{run_name(10)}/_SUCCESS").new == (run_name(10),)
+        land(root, 5, files=2)  # rewritten
+        found = heard(
+            pipeline, f"{run_name(5)}/_SUCCESS", f"{run_name(5)}/part-1.gz", run_name(61), "elsewhere", "run=x/_SUCCESS"
+        )
+        assert (found.changed, found.registered) == ((run_name(5),), ())
+        assert not pipeline.sights[FEED].later
+
+
+@pytest.mark.usefixtures("small_parts")
+def test_a_run_that_a_notice_names_costs_one_request_and_the_newest_runs_keep_their_order(remote: Shop) -> None:
+    root = root_of(remote)
+    land(root, *range(3), *range(4, 60))
+    with remote.open() as pipeline:
+        look(pipeline)
+        land(root, 3)
+        with lists() as sent:
+            assert heard(pipeline, f"{run_name(3)}/_SUCCESS", f"{run_name(58)}/_SUCCESS").registered == (run_name(3),)
+        assert len(sent) <= MOST_LISTS + 1
+        land(root, 60, 61)
+        assert heard(pipeline, f"{run_name(61)}/_SUCCESS", f"{run_name(60)}/_SUCCESS").new == tuple(run_names(60, 61))
+
+
+def no_spark() -> NoReturn:
+    raise SparkUnavailable("no worker")
+
+
+@pytest.mark.usefixtures("small_parts")
+def test_a_turn_of_a_follower_with_nothing_new_lists_three_times_at_most(remote: Shop) -> None:
+    land(root_of(remote), *range(60), files=2)
+    following = Follower(remote.open, no_spark, FollowConfig(warm_spark=False, listing_seconds=LONG))
+    with closing(following):
+        [*_] = following.turn(landing_rang=True)
+        for _ in range(10):
+            with lists() as sent:
+                [*_] = following.turn(landing_rang=True)
+            assert 1 <= len(sent) <= MOST_LISTS
+
+
+@pytest.mark.usefixtures("small_parts")
+def test_a_follower_whose_look_is_not_over_looks_again_at_once(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(follow, "LOOK_SECONDS", 0.0)
+    land(root_of(shop), *range(30))
+    following = Follower(shop.open, no_spark, FollowConfig(warm_spark=False, listing_seconds=LONG))
+    with closing(following):
+        found: list[str] = []
+        while following.due <= time.monotonic():
+            found += [name for told in following.turn(False) if isinstance(told, DiscoveryReport) for name in told.new]
+        assert found == run_names(*range(30))
+
+
+@pytest.mark.usefixtures("small_parts")
+def test_the_next_turn_of_a_follower_reads_what_its_notices_name(tmp_path: Path) -> None:
+    shop = Shop(tmp_path)
+    land(root_of(shop), *range(3), *range(4, 60))
+    following = Follower(shop.open, no_spark, FollowConfig(warm_spark=False, listing_seconds=LONG))
+    with closing(following):
+        [*_] = following.turn(False)
+        notices = following.landing_notices()
+        assert isinstance(notices, FileNotices)
+        land(root_of(shop), 3)
+        assert notices._counts(str(shop.directory(3) / "_SUCCESS"), False)
+        assert notices._counts(str(shop.directory(3)), True) and not notices._counts(
+            str(shop.directory(3) / "part-0.gz"), False
+        )
+        found = [name for told in following.turn(True) if isinstance(told, DiscoveryReport) for name in told.registered]
+        assert found == [run_name(3)]
+
+
+def heard(pipeline: Pipeline, *paths: str) -> DiscoveryReport:
+    """Looks after notices of these paths below the landing root."""
+    notices = Heard()
+    for path in paths:
+        notices.hear(f"{pipeline.source.root}/{path}")
+    notices.bring_forward(pipeline)
+    return look(pipeline)
 
 
 @pytest.mark.usefixtures("small_parts")
