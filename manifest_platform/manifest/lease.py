@@ -203,8 +203,18 @@ class Lease:
             self._write(dataclasses.replace(self._state, token=max(self.token, above) + 1), [])
 
     def release(self) -> None:
-        """Ends the heartbeat and gives the lease back, so that the next worker need not wait. It counts as lost afterward."""
+        """Ends the heartbeat and gives the lease back, so that the next worker need not wait. It counts as lost afterward.
+
+        A signal that interrupts this does not keep the lease from the next worker: it is given back first.
+        """
         self._stopped.set()
+        try:
+            self._give_back()
+        except KeyboardInterrupt:
+            self._give_back()
+            raise
+
+    def _give_back(self) -> None:
         self._thread.join(self._duration.total_seconds())  # the cancel function may hang with the work
         with self._lock:
             if self.lost.is_set():
@@ -217,8 +227,7 @@ class Lease:
                 log.warning("the lease of %s could not be given back and will expire: %s", self.application.key, error)
             except LeaseLost:
                 return
-            finally:
-                self.lost.set()
+            self.lost.set()
 
     def leave(self) -> None:
         """Ends the heartbeat and lets the lease expire: another process continues to work under its token."""
@@ -240,7 +249,7 @@ class Lease:
                 self._lose()
                 self._require_held()
             raise
-        except OutcomeUnknown:
+        except (OutcomeUnknown, KeyboardInterrupt):
             self._unclear = state
             raise
 

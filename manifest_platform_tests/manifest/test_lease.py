@@ -2,9 +2,10 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from datetime import datetime, timedelta
+from types import SimpleNamespace
 
 import pytest
 
@@ -28,7 +29,7 @@ from manifest_platform.manifest import (
 )
 from manifest_platform.manifest.reading import DISCOVERY
 from manifest_platform.manifest.records import Stamp
-from manifest_platform.manifest.store import Put
+from manifest_platform.manifest.store import Put, Write
 from manifest_platform.manifest.transitions import sweep
 from manifest_platform_tests.manifest.given import (
     DONE,
@@ -107,6 +108,25 @@ def test_a_lease_that_is_given_back_is_free_immediately_and_useless_to_its_forme
     with lease(world.rival) as held:
         assert held.token == given.token + 1
     given.release()  # a second release does no harm
+
+
+@pytest.mark.parametrize("happened", [True, False])
+def test_a_lease_is_given_back_although_a_signal_interrupts_that(store: Store, world: World, happened: bool) -> None:
+    signaled: list[str] = []
+
+    def transact(partition: str, writes: Sequence[Write], token: str) -> None:
+        if happened or signaled:
+            store.transact(partition, writes, token)
+        if not signaled:
+            signaled.append(token)
+            raise KeyboardInterrupt
+
+    given = lease(world.of)
+    setattr(given, "_store", SimpleNamespace(transact=transact, get=store.get))  # noqa: B010 - the lease's alone
+    with pytest.raises(KeyboardInterrupt):
+        given.release()
+    with lease(world.rival) as held:
+        assert held.token == given.token + 1
 
 
 def test_tokens_only_grow(world: World) -> None:
