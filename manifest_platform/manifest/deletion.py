@@ -10,13 +10,23 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Self
+from datetime import datetime
+from typing import Any, Self
 from uuid import uuid4
 
 from manifest_platform.manifest.dataset import Step, StepState
 from manifest_platform.manifest.item import Item, ItemKey
 from manifest_platform.manifest.keys import deletion_key, deletion_of, record_key
-from manifest_platform.manifest.records import RETENTION_REASON, Application, Holding, Payload, Stamp, State
+from manifest_platform.manifest.records import (
+    RETENTION_REASON,
+    Application,
+    Holding,
+    Payload,
+    Stamp,
+    State,
+    format_time,
+    parse_time,
+)
 from manifest_platform.manifest.store import ABSENT, Check, Delete, Put, Row, Write
 from manifest_platform.manifest.transitions import append, check_state, put_record
 
@@ -25,19 +35,22 @@ from manifest_platform.manifest.transitions import append, check_state, put_reco
 class Deletion:
     """A deletion of an item's data: what is deleted, and the URIs of the folders that hold it.
 
-    `version`: of its row, which is written once.
+    `newest`: the time of the newest file in the landed directory that is deleted, by the storage's clock. `version`: of its
+    row, which is written once.
     """
 
     key: ItemKey
     holdings: tuple[Holding, ...]
     folders: tuple[str, ...]
+    newest: datetime | None = None
     version: int = 1
 
     @classmethod
     def of(cls, row: Row) -> Self:
         """Parses a row."""
         holdings = tuple(map(Holding, row.data["holdings"]))
-        return cls(deletion_of(row.sort), holdings, tuple(row.data["folders"]), row.version)
+        newest = parse_time(text) if (text := row.data.get("newest")) else None
+        return cls(deletion_of(row.sort), holdings, tuple(row.data["folders"]), newest, row.version)
 
 
 def begin(
@@ -58,7 +71,8 @@ def begin(
         own = dataclasses.replace(stamp, record_id=str(uuid4()))
         data = {"reason": reason, "deletes": [str(one) for one in deletion.holdings], "keeps_skips": True}
         noted = append(item, State.NEW, application, own, payload=Payload(RETENTION_REASON, data))
-        row = {"holdings": data["deletes"], "folders": list(deletion.folders)}
+        row: dict[str, Any] = {"holdings": data["deletes"], "folders": list(deletion.folders)}
+        row |= {"newest": format_time(deletion.newest)} if deletion.newest else {}
         writes += [put_record(item.key, noted.records[-1]), Put(deletion_key(item.key), row, ABSENT)]
     ordered = [step for step in steps if step.ordered]
     return [*writes, *(check_state(step.application, states[step.application.key]) for step in ordered)]

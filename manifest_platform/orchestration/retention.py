@@ -53,7 +53,10 @@ def build_retention_job(wirings: Mapping[str, Wiring], name: str | None = None) 
             shown |= _metadata(done)
             hindered += [f"{dataset}: {one}" for one in done.failed]
         if hindered:
-            raise failure("Some data was not deleted. The next run tries again.\n" + "\n".join(hindered), metadata=shown)
+            raise failure(
+                "Some data was not deleted. The next run tries again, but for what was rewritten.\n" + "\n".join(hindered),
+                metadata=shown,
+            )
         yield dg.Output(None, metadata=fit(shown))
 
     @dg.job(

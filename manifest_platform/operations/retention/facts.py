@@ -43,13 +43,14 @@ class FactsOfFeed:
         """Adds what the storage says about an item's data, as far as the verdict on this data needs it."""
         item = known.item
         try:
-            if holding is Holding.LANDING:
-                gone = {} if measure(item.place).objects else {Holding.LANDING: "it is gone, and retention did not delete it"}
-                return dataclasses.replace(
-                    known, bound={**(known.bound or {}), **gone}, copies={Holding.LANDING: _output_problem(item)}
-                )
-            listing = listing_of(item)
+            if holding is Holding.LANDING and not measure(item.place).objects:
+                gone = {Holding.LANDING: "it is gone, and retention did not delete it"}
+                return dataclasses.replace(known, bound={**(known.bound or {}), **gone})
             problem = landing_problem(self.pipeline, item)
+            if holding is Holding.LANDING:
+                copies = {Holding.LANDING: _output_problem(item)}
+                return dataclasses.replace(known, copies=copies, rewritten=str(problem or ""))
+            listing = listing_of(item)
             lost = f"its landed directory is no copy: {problem}" if problem else ""
             needs = self.merging.of(item, listing) if self.merging and holding is Holding.SHREDDED else ""
             bound = {**(known.bound or {}), Holding.BAD: _bad_is_bound(listing)}

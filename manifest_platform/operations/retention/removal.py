@@ -23,25 +23,31 @@ AT_ONCE = 1_000
 
 @dataclass(frozen=True)
 class Measured:
-    """The number of objects in some folders, their bytes, and the time of the oldest."""
+    """The number of objects in some folders, their bytes, and the times of the oldest and the newest."""
 
     objects: int = 0
     bytes: int = 0
     oldest: datetime | None = None
+    newest: datetime | None = None
 
     def __add__(self, other: Measured) -> Measured:
-        times = [one for one in (self.oldest, other.oldest) if one]
-        return Measured(self.objects + other.objects, self.bytes + other.bytes, min(times, default=None))
+        oldest = min((one for one in (self.oldest, other.oldest) if one), default=None)
+        newest = max((one for one in (self.newest, other.newest) if one), default=None)
+        return Measured(self.objects + other.objects, self.bytes + other.bytes, oldest, newest)
 
 
 NOTHING = Measured()
+
+
+class WrittenSince(Exception):
+    """A folder has files that were written after it was judged."""
 
 
 def measure(folder: str) -> Measured:
     """Measures a folder; nothing is there if it does not exist. Raises OSError, TransientMergeError if it cannot be listed."""
     total = Measured()
     for size, written in _local_files(folder) if storage.is_local(folder) else _objects(folder):
-        total += Measured(1, size, written)
+        total += Measured(1, size, written, written)
     return total
 
 
@@ -57,8 +63,15 @@ def _local_files(folder: str) -> Iterator[tuple[int, datetime]]:
                 yield status.st_size, datetime.fromtimestamp(status.st_mtime, UTC)
 
 
-def remove(folder: str, root: str) -> None:
-    """Removes a folder below a root, whether it exists or not. Raises OSError, NotFollowed, TransientMergeError."""
+def remove(folder: str, root: str, newest: datetime | None = None) -> None:
+    """Removes a folder below a root, whether it exists or not.
+
+    `newest`: the time of its newest file when it was judged. Raises WrittenSince if there is a newer file, and removes nothing
+    then. Raises OSError, NotFollowed, TransientMergeError.
+    """
+    written = measure(folder).newest if newest else None
+    if newest and written and written > newest:
+        raise WrittenSince(f"{folder} was written to after the decision to delete it, so what is there stays")
     if storage.is_local(folder):
         _remove_local(storage.local_path(folder), storage.local_path(root))
         return

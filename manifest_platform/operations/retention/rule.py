@@ -26,6 +26,7 @@ class Why(StrEnum):
     MERGING = "merging, or readers of merged tables, need it"
     LAST_COPY = "it is the last copy"
     BOUND = "it cannot be deleted by itself"
+    REWRITTEN = "it was rewritten, and nobody accepted it"
     UNREADABLE = "its state is not known"
 
 
@@ -68,6 +69,7 @@ class Facts:
     - `bound`: by data, why it cannot be deleted by itself.
     - `merging`: why merging or its readers need the shredded output.
     - `copies`: by data, what is wrong with the other copy: of the landed directory with the shredded output, and the reverse.
+    - `rewritten`: how the landed directory differs from what was registered.
     - `unreadable`: why the state of the data is not known.
     """
 
@@ -79,6 +81,7 @@ class Facts:
     bound: Mapping[Holding, str] | None = None
     merging: str = ""
     copies: Mapping[Holding, str] | None = None
+    rewritten: str = ""
     unreadable: str = ""
 
 
@@ -104,6 +107,8 @@ def _reasons(holding: Holding, facts: Facts, settings: DataRetention, now: datet
         yield Verdict(Why.BOUND, bound)
     if facts.unreadable:
         yield Verdict(Why.UNREADABLE, facts.unreadable)
+    if holding is Holding.LANDING:
+        yield from _rewritten(facts)
     if holding is Holding.SHREDDED and facts.merging:
         yield Verdict(Why.MERGING, facts.merging)
     last_copies = settings.last_copy_days
@@ -123,6 +128,12 @@ def _needed_by_full_loads(facts: Facts) -> Iterator[Verdict]:
         yield Verdict(Why.NEWEST_FULL, "it is the newest snapshot, or landed after it")
     elif not _is_snapshot(facts) and position > facts.base.boundary:
         yield Verdict(Why.NEWEST_FULL, "a full load of the newest snapshot loads it again")
+
+
+def _rewritten(facts: Facts) -> Iterator[Verdict]:
+    """Yields that a landed directory has content that is in no table: whoever wrote it may want it loaded."""
+    if facts.rewritten:
+        yield Verdict(Why.REWRITTEN, facts.rewritten)
 
 
 def _is_snapshot(facts: Facts) -> bool:

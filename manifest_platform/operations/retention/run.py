@@ -29,8 +29,8 @@ from manifest_platform.operations.retention.facts import (
     newest_snapshot,
 )
 from manifest_platform.operations.retention.merged import MergingNeeds
-from manifest_platform.operations.retention.removal import NOTHING, Measured, measure, remove
-from manifest_platform.operations.retention.rule import Facts, Why, judged
+from manifest_platform.operations.retention.removal import NOTHING, Measured, WrittenSince, measure, remove
+from manifest_platform.operations.retention.rule import Facts, Verdict, Why, judged
 from manifest_platform.pipeline import SHRED, Pipeline
 from manifest_platform.pipeline.merge import Merging
 
@@ -72,7 +72,8 @@ class Tally:
 class Collected:
     """The result of a run, or of its dry run, by kind of data. `finished`: interrupted deletions that were finished.
 
-    `failed`: what could not be removed now; it remains recorded as deleted, and the next run tries again.
+    `failed`: what could not be removed now; it remains recorded as deleted, and the next run tries again. Also what was
+    rewritten after it was recorded as deleted; it stays, and no run tries again.
     """
 
     dataset: str
@@ -181,17 +182,24 @@ def _judge(facts: FactsOfFeed, item: Item, done: Collected, now: datetime) -> De
     for holding in settings.deletes:
         if item.deletion_of(holding) or (holding is Holding.BAD and Holding.SHREDDED in chosen):
             continue
-        known = _beside(facts.known(item), chosen)
-        verdict = judged(holding, known, settings, now)
-        if verdict.may_delete:
-            seen = facts.seen(known, holding)
-            verdict = judged(holding, _beside(seen, chosen), settings, now)
+        verdict = _verdict(facts, item, holding, chosen, now)
         if verdict.may_delete:
             chosen.append(holding)
         elif verdict.why:
             done.tallies[holding].keep(item, verdict.why, verdict.detail)
+    if not chosen:
+        return None
     folders = tuple(folder for holding in chosen for folder in folders_of(pipeline, item, holding))
-    return Deletion(item.key, tuple(chosen), folders) if chosen else None
+    newest = measure(item.place).newest if Holding.LANDING in chosen else None
+    return Deletion(item.key, tuple(chosen), folders, newest)
+
+
+def _verdict(facts: FactsOfFeed, item: Item, holding: Holding, chosen: Sequence[Holding], now: datetime) -> Verdict:
+    """Returns the verdict on an item's data. The storage is asked only if nothing in the manifest forbids the deletion."""
+    settings = facts.pipeline.dataset.retention
+    known = _beside(facts.known(item), chosen)
+    verdict = judged(holding, known, settings, now)
+    return judged(holding, _beside(facts.seen(known, holding), chosen), settings, now) if verdict.may_delete else verdict
 
 
 def _beside(facts: Facts, chosen: Sequence[Holding]) -> Facts:
@@ -218,10 +226,12 @@ def _delete(pipeline: Pipeline, lease: Lease, done: Collected, portion: _Portion
 def _begin(facts: FactsOfFeed, decided: Decided) -> Decided:
     """Records deletions that are still right, together or, if that fails, each by itself. Returns those that were recorded.
 
-    The states are read again, so that a drain at work is no hindrance. An item that has changed is left to the next run.
+    The storage is asked again, because a directory may have been rewritten since, or the other copy lost. Then the states are
+    read again, so that a drain at work is no hindrance. An item that has changed is left to the next run.
     """
+    there = [(item, deletion) for item, deletion in decided if _is_as_judged(facts, item, deletion)]
     fresh = facts.again()
-    still = [(item, deletion) for item, deletion in decided if _is_still_right(fresh, item, deletion)]
+    still = [(item, deletion) for item, deletion in there if _is_still_right(fresh, item, deletion)]
     if not still:
         return []
     pipeline, relied = facts.pipeline, [facts.base.snapshot] if facts.base else []
@@ -230,6 +240,12 @@ def _begin(facts: FactsOfFeed, decided: Decided) -> Decided:
     except ConditionFailed:
         return [] if len(still) == 1 else [one for each in still for one in _begin(facts, [each])]
     return still
+
+
+def _is_as_judged(facts: FactsOfFeed, item: Item, deletion: Deletion) -> bool:
+    """True if what the storage holds now still allows a deletion."""
+    now, holdings = facts.pipeline.clock(), deletion.holdings
+    return all(_verdict(facts, item, one, holdings[:number], now).may_delete for number, one in enumerate(holdings))
 
 
 def _is_still_right(fresh: FactsOfFeed, item: Item, deletion: Deletion) -> bool:
@@ -249,13 +265,16 @@ def _finish(pipeline: Pipeline, lease: Lease, done: Collected) -> None:
 
 
 def _remove(pipeline: Pipeline, lease: Lease, done: Collected, deletions: Sequence[Deletion]) -> int:
-    """Removes what recorded deletions name, and then their rows. Returns how many are done; the others remain recorded."""
+    """Removes what recorded deletions name, and then their rows. Returns how many are done; the others remain recorded.
+
+    A landed directory that was rewritten since it was judged stays, and its deletion is over: a person decides about it.
+    """
     ended = 0
     for one in deletions:
         try:
             for folder in one.folders:
                 lease.check()
-                remove(folder, _root(pipeline, folder))
+                _remove_folder(pipeline, one, folder, done)
         except (OSError, ValueError, MergeError) as error:
             done.failed.append(f"{one.key.name}: {error}")
             continue
@@ -265,8 +284,14 @@ def _remove(pipeline: Pipeline, lease: Lease, done: Collected, deletions: Sequen
     return ended
 
 
-def _root(pipeline: Pipeline, folder: str) -> str:
-    return local_root(pipeline, Holding.LANDING if pipeline.source.holds(folder) else Holding.SHREDDED)
+def _remove_folder(pipeline: Pipeline, deletion: Deletion, folder: str, done: Collected) -> None:
+    if not pipeline.source.holds(folder):
+        remove(folder, local_root(pipeline, Holding.SHREDDED))
+        return
+    try:
+        remove(folder, local_root(pipeline, Holding.LANDING), deletion.newest)
+    except WrittenSince as error:
+        done.failed.append(f"{deletion.key.name}: {error}")
 
 
 # Counting

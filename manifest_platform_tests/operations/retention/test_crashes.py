@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import subprocess
 from datetime import timedelta
@@ -16,6 +17,7 @@ from manifest_platform.operations.doctor import Doctor, Kind
 from manifest_platform.operations.reload import reload
 from manifest_platform.operations.reshred import reshred
 from manifest_platform.operations.retention.run import collect
+from manifest_platform.pipeline.discovery import discover
 from manifest_platform_tests.pipeline.shop import NAME, Shop, drained, ended, keys, launched, run_name
 
 DAYS = 8
@@ -75,6 +77,45 @@ def test_what_an_operator_asks_for_while_a_run_decides_is_not_deleted(shop: Shop
     process.send_signal(signal.SIGCONT)
     assert ended(process) == {"finished": 0, "landing": 2}
     assert [shop.directory(number).exists() for number in range(4)] == [True, True, False, False]
+
+
+def test_a_directory_that_is_rewritten_while_a_run_decides_is_kept(shop: Shop) -> None:
+    process = collecting(shop, "retention.judged:stop")
+    os.waitid(os.P_PID, process.pid, os.WSTOPPED | os.WNOWAIT)
+    (shop.directory(0) / "part-corrected.gz").write_bytes(b"new content")
+    process.send_signal(signal.SIGCONT)
+    assert ended(process) == {"finished": 0, "landing": 3}
+    assert [shop.directory(number).exists() for number in range(4)] == [True, False, False, False]
+
+
+def test_output_whose_other_copy_is_lost_while_a_run_decides_is_kept(shop: Shop) -> None:
+    text = shop.config_file.read_text()
+    shop.config_file.write_text(text.replace("landing_days", "shredded_days"))
+    process = collecting(shop, "retention.judged:stop")
+    os.waitid(os.P_PID, process.pid, os.WSTOPPED | os.WNOWAIT)
+    shutil.rmtree(shop.directory(0))
+    process.send_signal(signal.SIGCONT)
+    assert ended(process) == {"finished": 0, "shredded": 3}
+    assert list((shop.home / "shredded" / NAME / run_name(0)).iterdir())
+
+
+def test_a_directory_that_is_rewritten_after_a_run_was_killed_stays(shop: Shop) -> None:
+    process = collecting(shop, "retention.begun:kill")
+    assert process.wait(120) == -signal.SIGKILL
+    for file in list(shop.directory(0).iterdir())[1:]:
+        file.unlink()
+    corrected = shop.directory(0) / "part-corrected.gz"
+    corrected.write_bytes(b"new content")
+    shop.ahead = timedelta(days=DAYS, hours=1)  # the lease of the dead process has expired
+    with shop.open() as pipeline:
+        done = collect(pipeline)
+        [told] = done.failed
+        assert run_name(0) in told and "after the decision to delete it" in told
+        assert corrected.exists() and [shop.directory(number).exists() for number in range(1, 4)] == [False, False, False]
+        assert not list(pipeline.manifest.deletions()), "nobody waits for it"
+        assert discover(pipeline, everything=True).changed == (run_name(0),), "a person decides"
+        shop.ahead *= 2
+        assert not collect(pipeline).failed and corrected.exists()
 
 
 def test_a_drain_at_work_does_not_hinder_a_run_and_loses_nothing(shop: Shop) -> None:

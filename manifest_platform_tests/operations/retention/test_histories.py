@@ -57,7 +57,10 @@ HOUR = timedelta(hours=1)
 
 
 class History(RuleBasedStateMachine):
-    """A vault with snapshots, windows and logs. `landing`, `output`: the items whose data is there."""
+    """A vault with snapshots, windows and logs. `landing`, `output`: the items whose data is there.
+
+    `rewritten`: those of `landing` with other content than was registered. They are no copy, and the only place of what is new.
+    """
 
     def __init__(self) -> None:
         super().__init__()
@@ -67,6 +70,7 @@ class History(RuleBasedStateMachine):
         self.of = vault(self.store, clock=self.clock, needs_full=True)
         self.landing: set[ItemKey] = set()
         self.output: set[ItemKey] = set()
+        self.rewritten: set[ItemKey] = set()
         self.last_copies: int | None = None
         self.decided: list[tuple[Item, Deletion, Facts]] = []
         self.claimed: tuple[Lease, Claim] | None = None
@@ -108,7 +112,7 @@ class History(RuleBasedStateMachine):
         with self.of.acquire(feed, SHRED.key, "shredder", HOUR) as held:
             ready, _ = self.of.waiting(feed, SHRED.key, limit=100)
             for item in ready:
-                assert item.key in self.landing, f"{item.key} waits to be shredded, and is deleted"
+                assert item.key in self.copies, f"{item.key} waits to be shredded, and is deleted"
                 for claim in self.of.claim(held, [item]):
                     self.of.complete(claim, MADE)
                     self.output.add(item.key)
@@ -116,7 +120,7 @@ class History(RuleBasedStateMachine):
     def require_output(self, item: Item) -> Item:
         """The output of an item that will be loaded; made again from its landed directory if it is gone."""
         if item.key not in self.output:
-            assert item.key in self.landing, f"{item.key} is loaded, and all its data is deleted"
+            assert item.key in self.copies, f"{item.key} is loaded, and all its data is deleted"
             self.of.reopen(item.key, [SHRED.key], "lost", automatic=True)
             self.shred(item.key.feed)
         return self.of.item(item.key)
@@ -196,10 +200,21 @@ class History(RuleBasedStateMachine):
         one = key(feed, number)
         with suppress(Refused):
             item = self.of.item(one)
-            if feed == LOG and {one} & (self.landing | self.output):
+            if feed == LOG and {one} & (self.copies | self.output):
                 self.of.reload(one, LOAD, "wrong rows", read=item)
-            elif feed == INCR and one in self.landing:
+            elif feed == INCR and one in self.copies:
                 self.of.reopen(one, [SHRED.key], "mended", read=item)
+
+    @rule(number=st.integers(1, 12), feed=st.sampled_from([INCR, LOG, FULL]))
+    def rewrite(self, number: int, feed: str) -> None:
+        """A producer writes a directory again. It loses what only this directory had, which is not retention's fault."""
+        if key(feed, number) in self.landing & self.output:
+            self.rewritten.add(key(feed, number))
+
+    @property
+    def copies(self) -> set[ItemKey]:
+        """The items whose output can be made again."""
+        return self.landing - self.rewritten
 
     @rule(days=st.integers(1, 9))
     def turn(self, days: int) -> None:
@@ -216,7 +231,6 @@ class History(RuleBasedStateMachine):
 
     @rule()
     def decide(self) -> None:
-        settings = DataRetention(landing_days=DAYS, shredded_days=DAYS, last_copy_days=self.last_copies)
         newest = self.newest()
         base = Base.of(newest) if newest else None
         self.decided = []
@@ -224,31 +238,37 @@ class History(RuleBasedStateMachine):
             states = self.of.states(feed)
             for item in self.of.items(feed):
                 facts = Facts(item, self.of.steps(feed), states, feed != LOG, base)
-                if chosen := self._choose(facts, settings):
+                if chosen := self._choose(facts):
                     self.decided.append((item, Deletion(item.key, tuple(chosen), ("s3://lake/attempt",)), facts))
 
-    def _choose(self, facts: Facts, settings: DataRetention) -> list[Holding]:
+    def _choose(self, facts: Facts) -> list[Holding]:
+        """The data of an item that may be deleted, by what the storage holds now."""
+        settings = DataRetention(landing_days=DAYS, shredded_days=DAYS, last_copy_days=self.last_copies)
         item, chosen = facts.item, list[Holding]()
         for holding, mine, other in (
-            (Holding.SHREDDED, self.output, self.landing),
+            (Holding.SHREDDED, self.output, self.copies),
             (Holding.LANDING, self.landing, self.output),
         ):
             lost = item.key not in other or (holding is Holding.LANDING and Holding.SHREDDED in chosen)
-            seen = dataclasses.replace(facts, copies={holding: "gone"} if lost else {})
+            rewritten = "rewritten" if item.key in self.rewritten else ""
+            seen = dataclasses.replace(facts, copies={holding: "gone"} if lost else {}, rewritten=rewritten)
             if item.key in mine and judged(holding, seen, settings, self.clock()).may_delete:
                 chosen.append(holding)
         return chosen
 
     @rule()
     def delete(self) -> None:
-        """Records what was decided, maybe long ago, and deletes it."""
+        """Records what was decided, maybe long ago, and deletes it. The storage is asked again before that."""
         decided, self.decided = self.decided, []
         for item, deletion, facts in decided:
+            if not set(deletion.holdings) <= set(self._choose(facts)):
+                continue
             relied = [facts.base.snapshot] if facts.base else []
             try:
                 self.of.begin_deletions(item.key.feed, [(item, deletion)], facts.states, relied, "old")
             except ConditionFailed:
                 continue
+            assert Holding.LANDING not in deletion.holdings or item.key not in self.rewritten, "what is new is deleted"
             for holding in deletion.holdings:
                 (self.landing if holding is Holding.LANDING else self.output).discard(item.key)
             self.of.end_deletions([deletion])
@@ -259,7 +279,7 @@ class History(RuleBasedStateMachine):
         self.delete()
         if self.last_copies is None:
             known = {item.key for feed in (INCR, LOG, FULL) for item in self.of.items(feed)}
-            assert known == self.landing | self.output, "of each item a copy stays"
+            assert known == self.copies | self.output, "of each item a copy stays"
 
 
 def test_whatever_was_deleted_everything_that_is_allowed_still_works() -> None:
@@ -297,7 +317,22 @@ def _waiting() -> None:
     history.load(LOG)
 
 
-@pytest.mark.parametrize(("guard", "happens"), [("_needed_by_full_loads", _rewound), ("_unfinished", _waiting)])
+def _corrected() -> None:
+    """A loaded item of the log whose directory is written again, with what the producer corrected."""
+    history = History()
+    history.begin(DAYS)
+    history.load(LOG)
+    history.turn(9)
+    history.decide()
+    history.rewrite(1, LOG)
+    history.delete()
+    history.collect()
+
+
+@pytest.mark.parametrize(
+    ("guard", "happens"),
+    [("_needed_by_full_loads", _rewound), ("_unfinished", _waiting), ("_rewritten", _corrected)],
+)
 def test_without_a_guard_a_history_loses_what_it_needs(guard: str, happens: Callable[[], None]) -> None:
     happens()
     with _without(guard), pytest.raises(AssertionError, match="deleted"):

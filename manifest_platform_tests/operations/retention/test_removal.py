@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from datetime import timedelta
 from pathlib import Path
 
 import boto3
@@ -11,7 +12,7 @@ import pytest
 from manifest_platform import failpoints, storage
 from manifest_platform.landed_files import NotFollowed
 from manifest_platform.operations.retention import removal
-from manifest_platform.operations.retention.removal import NOTHING, measure, remove
+from manifest_platform.operations.retention.removal import NOTHING, WrittenSince, measure, remove
 from manifest_platform_tests.servers.s3 import S3Server, requests_of
 
 
@@ -32,6 +33,17 @@ def test_a_folder_is_removed_and_its_neighbors_stay(root: str) -> None:
     assert measure(f"{root}/run=1") == NOTHING
     assert measure(root).objects == 2
     remove(f"{root}/run=1", root)
+
+
+def test_a_folder_that_was_written_to_since_it_was_judged_stays(root: str) -> None:
+    _write(root, "run=1/a", "run=1/b")
+    judged = measure(f"{root}/run=1").newest
+    assert judged
+    with pytest.raises(WrittenSince, match="run=1 was written to after the decision to delete it"):
+        remove(f"{root}/run=1", root, judged - timedelta(seconds=1))
+    assert measure(f"{root}/run=1").objects == 2
+    remove(f"{root}/run=1", root, judged)
+    assert measure(f"{root}/run=1") == NOTHING
 
 
 def test_a_removal_that_broke_off_is_continued(root: str, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -72,3 +84,12 @@ def test_a_link_on_the_way_is_refused(tmp_path: Path) -> None:
     with pytest.raises(NotFollowed):
         remove(storage.as_uri(tmp_path / "root" / "vault" / "run=1"), storage.as_uri(tmp_path / "root"))
     assert (precious / "file").exists()
+
+
+def test_a_link_in_a_folder_is_removed_and_not_what_it_leads_to(tmp_path: Path) -> None:
+    (tmp_path / "precious").mkdir()
+    (tmp_path / "precious" / "file").write_text("stays")
+    (tmp_path / "root" / "run=1").mkdir(parents=True)
+    os.symlink(tmp_path / "precious", tmp_path / "root" / "run=1" / "link")
+    remove(storage.as_uri(tmp_path / "root" / "run=1"), storage.as_uri(tmp_path / "root"))
+    assert (tmp_path / "precious" / "file").exists() and not (tmp_path / "root" / "run=1").exists()

@@ -73,6 +73,13 @@ def test_data_that_no_days_are_set_for_is_kept(ward: Ward) -> None:
     assert judged(Holding.LANDING, ward.facts(LOG, 1), DataRetention(), ward.clock()).why is Why.YOUNG
 
 
+def test_a_landed_directory_that_was_rewritten_is_kept_however_old_the_last_copies_may_be(ward: Ward) -> None:
+    ward.clock.turn(1000 * WEEK)
+    facts, settings = ward.facts(LOG, 1, rewritten="run=1 was rewritten since"), DataRetention(landing_days=7, last_copy_days=7)
+    assert judged(Holding.LANDING, facts, settings, ward.clock()).why is Why.REWRITTEN
+    assert ward.why(LOG, 1, Holding.SHREDDED, rewritten="run=1 was rewritten since") is None, "this says its other copy"
+
+
 def test_days_count_from_the_last_work_on_an_item(ward: Ward) -> None:
     ward.of.note(vault.key(LOG, 1), "looked at")
     assert ward.why(LOG, 1) is Why.YOUNG

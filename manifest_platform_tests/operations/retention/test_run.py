@@ -161,6 +161,23 @@ def test_a_restored_directory_can_be_shredded_again(made: Made, spark: Any) -> N
     assert not shop.directory(0).exists(), "it is deleted again, once it is old enough again"
 
 
+@pytest.mark.parametrize("last_copies", [{}, {"last_copy_days": 7}])
+def test_a_rewritten_directory_that_nobody_accepted_is_kept(made: Made, last_copies: Mapping[str, int]) -> None:
+    shop = made(2, landing_days=7, **last_copies)
+    corrected = shop.directory(0) / "part-corrected.gz"
+    corrected.write_bytes(b"new content")
+    with shop.open() as pipeline:
+        assert discover(pipeline, everything=True).changed == (run_name(0),)
+        assert kept(plan(pipeline), "landing") == {Why.REWRITTEN: 1}
+        done = collect(pipeline)
+        assert (done.tallies["landing"].items, kept(done, "landing")) == (1, {Why.REWRITTEN: 1})
+        assert "was rewritten since" in done.tallies["landing"].kept[Why.REWRITTEN].detail
+        assert corrected.exists() and not shop.directory(1).exists()
+        corrected.unlink()
+        assert collect(pipeline).tallies["landing"].items == 1, "it is as it was"
+    assert not shop.directory(0).exists()
+
+
 def test_items_that_are_not_loaded_are_kept(made: Made, spark: Any) -> None:
     shop = made(landing_days=7, shredded_days=7)
     with shop.open() as pipeline:
@@ -176,7 +193,7 @@ def test_items_that_are_not_loaded_are_kept(made: Made, spark: Any) -> None:
     assert shop.directory(4).exists()
 
 
-def test_links_in_landed_directories_are_not_followed(made: Made) -> None:
+def test_landed_directories_with_links_are_kept_and_not_followed(made: Made) -> None:
     shop = made(landing_days=7)
     (shop.home / "precious").mkdir()
     (shop.home / "precious" / "file").write_text("stays")
@@ -185,10 +202,10 @@ def test_links_in_landed_directories_are_not_followed(made: Made) -> None:
     shop.directory(1).symlink_to(shop.home / "elsewhere")
     with shop.open() as pipeline:
         done = collect(pipeline)
-        [failed] = done.failed
-    assert run_name(1) in failed and "symbolic link" in failed
+        why = done.tallies["landing"].kept[Why.REWRITTEN]
+    assert (why.items, done.failed) == (2, [])
     assert (shop.home / "precious" / "file").exists() and list((shop.home / "elsewhere").iterdir())
-    assert not shop.directory(0).exists() and not shop.directory(2).exists()
+    assert shop.directory(0).exists() and not shop.directory(2).exists()
 
 
 def test_merged_objects_take_the_place_of_shredded_output(made: Made, spark: Any) -> None:
