@@ -1,9 +1,11 @@
 """The duplicates of events in a directory: finds them by a pass over the bytes of lines, and marks their lines.
 
 Natural duplicates are lines with the same event id and the same fingerprint: a tracker or a collector sent an event twice. The
-line with the earliest `etl_tstamp` stays, the others are left out. Synthetic duplicates are the lines of an id that are still
-several then: other software made their ids, for example a copied page. Each of them stays, under a new id that is derived from
-the id, the fingerprint and the place of the line, and gets a context with its original id.
+best of them stays, the others are left out: a good line goes before a bad one, then the earliest `etl_tstamp` decides. Which
+lines are bad, the bytes looked at here do not tell, so the caller shreds the copies and gives their ranks. Synthetic
+duplicates are the lines of an id that are still several then: other software made their ids, for example a copied page. Each of
+them stays, under a new id that is derived from the id, the fingerprint and the place of the line, and gets a context with its
+original id.
 
 A line that has another number of fields, or no valid id, is no event and takes no part. A line without a fingerprint is never a
 natural duplicate. Nothing here depends on how a directory is divided into tasks: the place of a line is its file and the byte
@@ -14,7 +16,8 @@ from __future__ import annotations
 
 import re
 import uuid
-from collections.abc import Iterable
+from collections import Counter
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
@@ -31,7 +34,14 @@ from manifest_platform.sources.snowplow.rules import Kinds
 DUPLICATE = "iglu:com.snowplowanalytics.snowplow/duplicate/jsonschema/1-0-0"
 """The schema of the context that a synthetic duplicate gets."""
 
-LEFT_OUT, RENAMED = 0, 1
+LEFT_OUT, RENAMED, COPY = 0, 1, 2
+
+LOADED, GOOD, FAULTY, UNREADABLE = 0, 1, 2, 3
+"""The ranks of the copies of an event. Of the smallest rank one stays, and the others are left out.
+
+LOADED: the line is loaded with another item, to which it was replayed. FAULTY: the line is bad, and may become good once a
+schema is mended. UNREADABLE: no schema helps.
+"""
 
 _WRAPPER = "iglu:com.snowplowanalytics.snowplow/contexts/jsonschema/1-0-0"
 _NAMESPACE = uuid.uuid5(uuid.NAMESPACE_URL, DUPLICATE)
@@ -132,7 +142,7 @@ def repeated(found: Iterable[pa.RecordBatch]) -> pa.Table:
 
 @dataclass(frozen=True)
 class Marks:
-    """The lines of a directory that are duplicates: of each, its place, its offset and LEFT_OUT or RENAMED."""
+    """Some lines of a directory: of each, its place, its offset and a verdict on it, such as LEFT_OUT, or its rank."""
 
     places: np.ndarray
     offsets: np.ndarray
@@ -154,16 +164,19 @@ NONE = Marks(np.empty(0, np.int64), np.empty(0, np.int64), np.empty(0, np.int8))
 """No marks."""
 
 
-def decide(found: pa.Table, kinds: Kinds) -> Marks:
-    """Returns the marks of repeated identities, which are sorted as `repeated` returns them."""
-    high, low, places, offsets = (found[name].to_numpy() for name in ("high", "low", "place", "offset"))
+def decide(found: pa.Table, kinds: Kinds, ranks: Marks = NONE) -> Marks:
+    """Returns the marks LEFT_OUT and RENAMED of repeated identities, which are sorted as `repeated` returns them.
+
+    `ranks`: the ranks of natural duplicates; those that are not named are good.
+    """
+    places, offsets = found["place"].to_numpy(), found["offset"].to_numpy()
     fingerprints, times = found["fingerprint"].to_pylist(), found["etl"].to_pylist()
-    changes = np.flatnonzero((high[1:] != high[:-1]) | (low[1:] != low[:-1])) + 1
+    order = list(zip(_ranks(places, offsets, ranks).tolist(), map(_time, times), strict=True))
     marked: dict[int, int] = {}
-    for start, end in pairwise([0, *changes.tolist(), len(found)]):
+    for start, end in _of_one_id(found):
         stay = list(range(start, end))
         if kinds.natural:
-            stay = _without_natural(stay, fingerprints, times)
+            stay = _without_natural(stay, fingerprints, order)
             marked |= dict.fromkeys(set(range(start, end)).difference(stay), LEFT_OUT)
         if kinds.synthetic and len(stay) > 1:
             marked |= dict.fromkeys(stay, RENAMED)
@@ -171,12 +184,45 @@ def decide(found: pa.Table, kinds: Kinds) -> Marks:
     return Marks(places[rows], offsets[rows], np.array([marked[row] for row in rows.tolist()], np.int8))
 
 
-def _without_natural(rows: list[int], fingerprints: list[bytes], times: list[bytes]) -> list[int]:
-    """Returns the rows that stay: of each fingerprint the one with the earliest time, or else the first."""
+def natural(found: pa.Table) -> Marks:
+    """Returns the natural duplicates among repeated identities, each marked COPY. One of each event will stay."""
+    fingerprints = found["fingerprint"].to_pylist()
+    copies: list[int] = []
+    for start, end in _of_one_id(found):
+        counts = Counter(fingerprints[start:end])
+        copies += [row for row in range(start, end) if fingerprints[row] and counts[fingerprints[row]] > 1]
+    rows = np.array(copies, np.int64)
+    return Marks(found["place"].to_numpy()[rows], found["offset"].to_numpy()[rows], np.full(len(rows), COPY, np.int8))
+
+
+def _of_one_id(found: pa.Table) -> Iterator[tuple[int, int]]:
+    """Yields the first row of each id and the one after its last."""
+    high, low = found["high"].to_numpy(), found["low"].to_numpy()
+    changes = np.flatnonzero((high[1:] != high[:-1]) | (low[1:] != low[:-1])) + 1
+    yield from pairwise([0, *changes.tolist(), len(found)])
+
+
+def _ranks(places: np.ndarray, offsets: np.ndarray, known: Marks) -> np.ndarray:
+    ranks = np.full(len(places), GOOD, np.int8)
+    for place in np.unique(known.places).tolist():
+        piece = known.of(place)
+        here = np.flatnonzero(places == place)
+        if piece is not None and len(here):
+            at = np.minimum(np.searchsorted(piece.offsets, offsets[here]), len(piece.offsets) - 1)
+            is_known = piece.offsets[at] == offsets[here]
+            ranks[here[is_known]] = piece.verdicts[at[is_known]]
+    return ranks
+
+
+_Order = tuple[int, tuple[bool, bytes]]
+
+
+def _without_natural(rows: list[int], fingerprints: list[bytes], order: list[_Order]) -> list[int]:
+    """Returns the rows that stay: of each fingerprint the first in order, or else the first."""
     best: dict[bytes, int] = {}
     for row in rows:
         other = best.setdefault(fingerprints[row], row)
-        if _time(times[row]) < _time(times[other]):
+        if order[row] < order[other]:
             best[fingerprints[row]] = row
     return [row for row in rows if not fingerprints[row] or best[fingerprints[row]] == row]
 
@@ -195,6 +241,13 @@ class PieceMarks:
 
     offsets: np.ndarray
     verdicts: np.ndarray
+
+    def lines(self, data: bytes, offset: int) -> Iterator[tuple[int, bytes]]:
+        """Yields the offset and the bytes of each marked line of a chunk that begins at an offset of a file."""
+        first, last = np.searchsorted(self.offsets, [offset, offset + len(data)])
+        for start in (self.offsets[first:last] - offset).tolist():
+            newline = data.find(b"\n", start)
+            yield offset + start, data[start : newline if newline >= 0 else len(data)]
 
     def within(self, data: bytes, offset: int, file: str) -> Marked | None:
         """Returns the marked lines of a chunk that begins at an offset of a file; None without any."""

@@ -76,11 +76,16 @@ def bad_row(row: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
     return name, {"processor": _PROCESSOR, "failure": failure, "payload": payload}
 
 
+def is_unreadable(reasons: Sequence[Reason]) -> bool:
+    """True if Snowplow's own steps would not even read the line as an event. No schema helps then."""
+    return any(_is_of_parsing(reason) for reason in reasons)
+
+
 def _kind(reasons: Sequence[Reason], text: str) -> str:
     """Returns the kind that the first of Snowplow's own steps would have made: parsing, times, schemas."""
     if any(reason["type"] == "too_long" for reason in reasons):
         return "generic_error"
-    if any(_is_of_parsing(reason) for reason in reasons):
+    if is_unreadable(reasons):
         return "loader_parsing_error"
     if any(reason["type"] == TOO_OLD for reason in reasons):
         return "generic_error"

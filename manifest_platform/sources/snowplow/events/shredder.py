@@ -15,6 +15,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
+import orjson
 import pyarrow as pa
 
 from manifest_platform.listing import BAD_TABLE, NO_DUPLICATES, Duplicates, Listing, Table
@@ -34,12 +35,21 @@ from manifest_platform.shred.limits import UNMEASURED, InputLimits
 from manifest_platform.shred.lines import Piece, TooLong, chunks, newlines_before, plan
 from manifest_platform.shred.rows import BAD, BadRow, arrow_schema, as_text, bad_table, digest_of, with_room
 from manifest_platform.sources.snowplow.events.atomic import EVENTS, SHORTEST_GOOD_LINE, Lines, cut, event_columns
-from manifest_platform.sources.snowplow.events.duplicates import NONE, Marked, Marks, PieceMarks
+from manifest_platform.sources.snowplow.events.duplicates import (
+    FAULTY,
+    GOOD,
+    LOADED,
+    NONE,
+    UNREADABLE,
+    Marked,
+    Marks,
+    PieceMarks,
+)
 from manifest_platform.sources.snowplow.events.entities import Budget, Entities, entity_tables
 from manifest_platform.sources.snowplow.events.lake import lake_events
 from manifest_platform.sources.snowplow.events.oldest import refuse_old_times
-from manifest_platform.sources.snowplow.events.published import published
-from manifest_platform.sources.snowplow.events.survey import Survey, survey
+from manifest_platform.sources.snowplow.events.published import is_unreadable, published
+from manifest_platform.sources.snowplow.events.survey import Check, Survey, survey
 from manifest_platform.sources.snowplow.events.wide import entity_types, self_describing, wide_events, without_empty
 from manifest_platform.sources.snowplow.rules import Rules
 from manifest_platform.sources.snowplow.schemas.registry import Place
@@ -90,10 +100,14 @@ def shred(
     replayed = [directory.replayed for directory in directories]
     most_bad = [options.most_bad(_most_good(directory, options.limits)) for directory in directories]
 
+    def check(directory: int) -> Check:
+        resolver = process_resolver(places, limits, tables, batch, rules)
+        return functools.partial(ranks_of, resolver=resolver, rules=rules, replayed=replayed[directory])
+
     def begin(found: Survey) -> Callable[[Task[_Pieces]], Written]:
         def work(task: Task[_Pieces]) -> Written:
             resolver = process_resolver(places, limits, tables, batch, rules)
-            marks = found.of(task, options.limits)
+            marks = found.of(task, options.limits, check(task.directory))
             written = shred_pieces(task, resolver, options, most_bad[task.directory], rules, marks, replayed[task.directory])
             found.require_whole(task)
             return written
@@ -102,7 +116,7 @@ def shred(
 
     kinds = rules.duplicates
     try:
-        found = survey(spark, tasks, kinds, options.limits)
+        found = survey(spark, tasks, kinds, options.limits, check)
     except Exception as error:
         return failures_of(error, spark, directories, begin(Survey(kinds)))
     return shred_batch(spark, directories, tasks, begin(found), options)
@@ -334,6 +348,16 @@ def _shredded(
     good = tables[EVENTS_TABLE].num_rows if EVENTS_TABLE in tables else 0
     bad = _bad(lines, file, first_line, source)
     return ShreddedEvents(tables, definitions, bad, lines.count, good, types, _duplicates(lines, marked), own)
+
+
+def ranks_of(lines: Sequence[bytes], resolver: Resolver, rules: Rules, replayed: Mapping[str, str]) -> list[int]:
+    """Returns the rank of each copy of an event, given without its newline. Raises as `shred_lines` does."""
+    bad = shred_lines(b"".join(line + b"\n" for line in lines), resolver, rules=rules).bad
+    ranks = [LOADED if digest_of(line.removesuffix(b"\r")) in replayed else GOOD for line in lines]
+    for number, reasons in zip(bad["line"].to_pylist(), bad["reasons"].to_pylist(), strict=True):
+        if ranks[number - 1] == GOOD:
+            ranks[number - 1] = UNREADABLE if is_unreadable(orjson.loads(reasons)) else FAULTY
+    return ranks
 
 
 def _refuse_replayed(lines: Lines, source: bytes, replayed: Mapping[str, str], left_out: Collection[int]) -> None:

@@ -4,21 +4,29 @@ import random
 import uuid
 from pathlib import Path
 
+import numpy as np
 import orjson
 import pytest
 
 from manifest_platform.listing import Duplicates
+from manifest_platform.shred.rows import digest_of
 from manifest_platform.sources.snowplow.events.duplicates import (
     DUPLICATE,
+    FAULTY,
+    GOOD,
     LEFT_OUT,
+    LOADED,
+    NONE,
     RENAMED,
+    UNREADABLE,
+    Marks,
     decide,
     identities,
     renamed,
     repeated,
 )
-from manifest_platform.sources.snowplow.events.shredder import ShreddedEvents, shred_lines
-from manifest_platform.sources.snowplow.rules import Kinds
+from manifest_platform.sources.snowplow.events.shredder import ShreddedEvents, ranks_of, shred_lines
+from manifest_platform.sources.snowplow.rules import Kinds, Rules
 from manifest_platform.sources.snowplow.schemas.resolver import Resolver
 from manifest_platform_tests.sources.snowplow.given import CLICK, acme_registry, contexts, enriched, entity
 
@@ -32,9 +40,9 @@ def event(id_: str = A, fingerprint: str = "one", etl: str = EARLY, **fields: st
     return enriched(event_id=id_, event_fingerprint=fingerprint, etl_tstamp=etl, **fields)
 
 
-def marks(data: bytes, kinds: Kinds = BOTH) -> dict[int, int]:
+def marks(data: bytes, kinds: Kinds = BOTH, ranks: Marks = NONE) -> dict[int, int]:
     """Returns the verdict on each marked line, by its number."""
-    found = decide(repeated([identities(data)]), kinds)
+    found = decide(repeated([identities(data)]), kinds, ranks)
     return {data[:offset].count(b"\n"): verdict for offset, verdict in zip(found.offsets, found.verdicts, strict=True)}
 
 
@@ -59,6 +67,41 @@ def test_the_first_stays_if_times_are_equal():
 
 def test_an_event_without_a_time_goes_after_one_with_a_time():
     assert marks(lines(event(etl=""), event(etl=LATE))) == {0: LEFT_OUT}
+
+
+@pytest.mark.parametrize(
+    ("ranks", "left_out"),
+    [
+        ((GOOD, GOOD, GOOD), {0, 2}),
+        ((GOOD, UNREADABLE, GOOD), {1, 2}),
+        ((FAULTY, UNREADABLE, GOOD), {0, 1}),
+        ((UNREADABLE, UNREADABLE, FAULTY), {0, 1}),
+        ((FAULTY, FAULTY, FAULTY), {0, 2}),
+        ((GOOD, GOOD, LOADED), {0, 1}),
+    ],
+)
+def test_a_better_copy_goes_before_an_earlier_one(ranks, left_out):
+    events = [event(etl=LATE), event(etl=EARLY), event(etl=LATE)]
+    places = np.zeros(3, np.int64)
+    offsets = np.array([0, len(lines(events[0])), len(lines(*events[:2]))])
+    given = Marks(places, offsets, np.array(ranks))
+    assert marks(lines(*events, event(B)), ranks=given) == dict.fromkeys(left_out, LEFT_OUT)
+
+
+def test_the_rank_of_a_line_says_whether_a_schema_can_make_it_good(tmp_path):
+    unknown = contexts(entity("iglu:com.acme/nowhere/jsonschema/1-0-0", {}))
+    some = [
+        event(),
+        event(contexts=unknown),
+        event(contexts="{"),
+        event(etl="0") + b"\r",
+        event(user_id="u"),
+        event(contexts=unknown),
+    ]
+    resolver = Resolver([str(acme_registry(tmp_path))])
+    replayed = dict.fromkeys(map(digest_of, (event(user_id="u"), some[5])), "run=x")
+    assert ranks_of(some[:4], resolver, Rules(), {}) == [GOOD, FAULTY, UNREADABLE, UNREADABLE]
+    assert ranks_of(some, resolver, Rules(), replayed) == [GOOD, LOADED, UNREADABLE, UNREADABLE, LOADED, LOADED]
 
 
 def test_an_event_without_a_fingerprint_is_never_a_natural_duplicate():

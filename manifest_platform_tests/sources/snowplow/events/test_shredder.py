@@ -14,6 +14,7 @@ from manifest_platform.listing import Duplicates, Listing
 from manifest_platform.shred.batch import Cause, Directory, Options, ShredFailure, Task, Unreachable
 from manifest_platform.shred.limits import InputLimits
 from manifest_platform.shred.lines import plan
+from manifest_platform.shred.rows import digest_of
 from manifest_platform.sources.snowplow.events import survey
 from manifest_platform.sources.snowplow.events.shredder import BAD_DATE, shred
 from manifest_platform.sources.snowplow.events.survey import Survey
@@ -159,6 +160,55 @@ def test_duplicates_are_found_over_all_tasks_of_a_run_at_any_split_size(
         "6": "5",
         "7": "5",
     }
+
+
+@pytest.mark.parametrize(("split_size", "gathered"), [(1000, 0), (1000, 1 << 20), (1 << 20, 0)])
+def test_a_good_event_is_not_left_out_for_a_bad_copy(
+    spark: SparkSession,
+    registries: list[str],
+    landed: Callable[..., Directory],
+    monkeypatch: pytest.MonkeyPatch,
+    split_size: int,
+    gathered: int,
+):
+    """Whichever task has the copies: the good one stays; of bad ones, that which a schema can make good."""
+    monkeypatch.setattr(survey, "_GATHERED", gathered)
+    unknown = contexts(entity("iglu:com.acme/nowhere/jsonschema/1-0-0", {}))
+    faults = ({"etl_tstamp": "0"}, {"geo_latitude": "x"}, {"contexts": "{"}, {"contexts": unknown}, {"user_id": "good"})
+
+    def copy(number: int, second: int, **fields: str) -> bytes:
+        return event(number, **{"event_fingerprint": "one", "etl_tstamp": f"{DAY} 00:00:0{second}", **fields})
+
+    bad = [copy(number, 1, **fault) for number, fault in enumerate(faults)]
+    good = [copy(number, 2) for number in range(len(faults))]
+    never = [copy(9, 1, contexts="{"), copy(9, 2, contexts=unknown), copy(9, 3, contexts=unknown)]
+    directory = landed("run", a=[*bad, event(20)], b=[*good, *never], c__gz=gzip.compress(copy(0, 3)))
+    options, kinds = Options(split_size=split_size, max_bad_share=1), Kinds(natural=True, synthetic=True)
+    listing = one(shred(spark, [directory], registries, options, rules=Rules(duplicates=kinds)))
+    assert (listing.lines, listing.good, listing.bad, listing.duplicates) == (15, 6, 1, Duplicates(natural=8))
+    found = sorted((row["event_id"][-2:], str(row["etl_tstamp"])[-1:], row["user_id"]) for row in rows(listing, "events"))
+    assert found == [
+        ("00", "2", None),
+        ("01", "2", None),
+        ("02", "2", None),
+        ("03", "2", None),
+        ("04", "1", "good"),
+        ("20", "e", None),
+    ]
+    [row] = rows(listing, "bad")
+    assert row["raw"].encode() == never[1]
+
+
+def test_a_copy_that_was_replayed_stays_and_its_event_is_not_loaded_again(
+    spark: SparkSession, registries: list[str], landed: Callable[..., Directory]
+):
+    """The copy that was bad is loaded with another item, and good now. Its good copy must stay out."""
+    first, second = (event(1, event_fingerprint="one", etl_tstamp=f"{DAY} 00:00:0{second}") for second in (1, 2))
+    directory = replace(landed("run", a=[first, second, event(2)]), replayed={digest_of(second): "run=other"})
+    listing = one(shred(spark, [directory], registries, rules=Rules(duplicates=Kinds(natural=True))))
+    assert [row["event_id"][-1] for row in rows(listing, "events")] == ["2"]
+    [row] = rows(listing, "bad")
+    assert row["raw"].encode() == second
 
 
 def test_a_run_of_too_many_duplicates_fails(spark: SparkSession, registries: list[str], landed: Callable[..., Directory]):
