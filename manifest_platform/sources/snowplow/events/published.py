@@ -15,7 +15,7 @@ import orjson
 
 from manifest_platform import __version__
 from manifest_platform.shred.batch import Beside
-from manifest_platform.shred.rows import Reason, exact_text, max_length
+from manifest_platform.shred.rows import LONGEST_QUOTE, Reason, exact_text, max_length
 from manifest_platform.sources.snowplow.fields import FIELDS, POSITION, Field
 from manifest_platform.sources.snowplow.schemas.keys import is_key
 
@@ -34,6 +34,9 @@ VERSIONS = {
 TOO_OLD = "too_old"
 """The reason of an event with a time before the oldest that is allowed."""
 
+_OF_EVENTS = ("loader_iglu_error", "loader_runtime_error")
+"""The kinds whose payload is the event as JSON."""
+_DEEP = 500  # brackets; readers of JSON allow some 1,000 levels, and the cell is inside of four others
 _PROCESSOR = {"artifact": "manifest-platform", "version": __version__[:32]}
 _NO_TIME = "1970-01-01T00:00:00Z"
 _TIME = re.compile(r"(\d{4}-\d{2}-\d{2}) (\d{2}:\d{2}:\d{2}(?:\.\d{1,9})?)")
@@ -62,6 +65,8 @@ def bad_row(row: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
     text = exact_text(row)
     name = _kind(reasons, text)
     fields = text.split("\t")
+    if name in _OF_EVENTS and (unfit := list(_unfit_cells(fields))):
+        name, reasons = "loader_parsing_error", unfit
     failure: Any
     payload: Any = text
     if name == "loader_parsing_error":
@@ -74,6 +79,20 @@ def bad_row(row: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
         is_iglu = name == "loader_iglu_error"
         failure = _iglu(of_schemas, fields) if is_iglu else "; ".join(_message(reason) for reason in reasons)
     return name, {"processor": _PROCESSOR, "failure": failure, "payload": payload}
+
+
+def _unfit_cells(fields: Sequence[str]) -> Iterator[Reason]:
+    """Yields a reason for each cell that is no JSON. A line that has enough reasons was not checked to its end."""
+    for known, text in zip(FIELDS, fields, strict=True):
+        if not known.is_json or not text:
+            continue
+        try:
+            orjson.loads(text)  # alone, so that no text ends its object
+            if text.count("[") + text.count("{") > _DEEP:
+                orjson.loads(f"[[[[{text}]]]]")
+        except orjson.JSONDecodeError as error:
+            message = f"is no JSON: {error}"
+            yield {"type": "field", "field": known.name, "value": text[:LONGEST_QUOTE], "message": message}
 
 
 def is_unreadable(reasons: Sequence[Reason]) -> bool:
@@ -168,7 +187,7 @@ def _value(field: Field, text: str) -> Any:
     if not text:
         return None
     if field.is_json:
-        return orjson.Fragment(text)
+        return orjson.Fragment(text.replace("\r", " "))  # a space as well, where JSON allows it; a row is one line
     if field.type == "timestamp":
         return _time(text)
     if field.type == "boolean":

@@ -138,6 +138,23 @@ def test_the_payload_of_an_event_has_every_field(resolver: Resolver) -> None:
     assert data["unstruct_event"]["data"]["data"] == {"id": "a\tb"}
 
 
+MANY = contexts(*(entity(f"iglu:com.acme/nowhere{number}/jsonschema/1-0-0", {}) for number in range(30)))
+
+
+@pytest.mark.parametrize("cell", ["{", '{"a": NaN}', '1}, "evil": {"x":1', '{"a":"\\ud800"}', "[" * 1022 + "]" * 1022])
+def test_a_cell_that_was_not_checked_is_published_only_if_it_is_json(resolver: Resolver, cell: str) -> None:
+    """Reasons end after 20, and what follows is not checked. A sender must not write keys of a bad row."""
+    name, data = only(enriched(derived_contexts=MANY, contexts=cell), resolver)
+    assert name == "loader_parsing_error"
+    assert [(error["key"], error["value"]) for error in data["failure"]["errors"]] == [("contexts", cell[:1000])]
+    assert data["payload"] == enriched(derived_contexts=MANY, contexts=cell).decode()
+
+
+def test_a_cell_with_a_carriage_return_between_its_values_stays_on_its_line(resolver: Resolver) -> None:
+    name, data = only(enriched(contexts=contexts(entity(NOWHERE, {})).replace('":', '":\r')), resolver)
+    assert (name, data["payload"]["contexts"]["data"]) == ("loader_iglu_error", [entity(NOWHERE, {})])
+
+
 @pytest.mark.parametrize("field", ["etl_tstamp", "true_tstamp", "refr_dvce_tstamp"])
 @pytest.mark.parametrize(
     "time", ["2020-12-31 23:59:59.999", "0001-01-01 00:00:00", "0000-01-01 09:06:35.493256951", "-2006-10-15 09:06:35"]
