@@ -33,7 +33,7 @@ WORKERS ?= 5
 # A test that its time limit cannot end, as one that waits within C, ends its process after so many seconds, with its stack.
 HUNG ?= 600
 
-.PHONY: help demo ui test test-long test-installed screenshots docs docs-links reference check model soak way-of-an-item bench sbom advisories jars release build-tools checkov-tools prose clean demo-clean requirements
+.PHONY: help demo ui test test-long test-installed screenshots docs docs-links reference check model oracle soak way-of-an-item bench sbom advisories jars release build-tools checkov-tools prose clean demo-clean requirements
 
 help: ## Lists these targets
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1|\2/p' Makefile | while IFS='|' read -r name text; do printf '%-18s %s\n' "$$name" "$$text"; done
@@ -117,6 +117,9 @@ checkov-tools: $(SYNCED) ## Writes scripts/checkov.txt, checkov and its packages
 
 model: $(SYNCED) ## Explores every interleaving of the manifest's protocol, millions of states, in some minutes
 	@$(BIN)/python -m manifest_platform_tests.model
+
+oracle: $(SYNCED) ## Compares enriched events of your own with what Snowplow's Python SDK makes of them (EVENTS=folder SCHEMAS=registries)
+	@$(BIN)/python -m manifest_platform_tests.sources.snowplow.oracle "$(EVENTS)" $(SCHEMAS)
 
 soak: $(SYNCED) ## Plays a long day: runs land, some corrupt, processes are killed; audits it and prints the growth (MINUTES=20; DEPLOYMENT=cluster)
 	@$(BIN)/python -m manifest_platform_tests.soak$(if $(filter cluster,$(DEPLOYMENT)),.on_cluster --minutes $(or $(MINUTES),10), --minutes $(or $(MINUTES),20)) $(if $(SEED),--seed $(SEED))

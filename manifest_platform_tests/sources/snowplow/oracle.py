@@ -2,16 +2,21 @@
 
 Known differences of the SDK 0.2.3: it names field 121 `refr_device_tstamp`, gives `se_value` as text, and keeps every digit of
 a time's fraction. It reads no schemas, so the columns of entities are found by the paths of their properties.
+
+As a program (`make oracle`), it compares the events of a folder.
 """
 
 from __future__ import annotations
 
+import argparse
+import gzip
 import io
 import json
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from datetime import UTC, date, datetime
 from decimal import ROUND_HALF_UP, Decimal
+from pathlib import Path
 from typing import Any
 
 import pyarrow.parquet
@@ -41,6 +46,13 @@ def require_equal(lines: Sequence[bytes], resolver: Resolver) -> tuple[int, int]
     assert len(events) == len(good)
     compared = sum(_same_fields(line.decode(), event) for line, event in zip(good, events, strict=True))
     return len(good), compared + _same_entities(good, rows, resolver)
+
+
+def lines_of(folder: Path) -> list[bytes]:
+    """Returns the lines of the files `part-*` below a folder, which may be compressed by gzip."""
+    files = sorted(file for file in folder.rglob("part-*") if file.is_file())
+    texts = (gzip.decompress(file.read_bytes()) if file.suffix == ".gz" else file.read_bytes() for file in files)
+    return [line.removesuffix(b"\r") for text in texts for line in text.removesuffix(b"\n").split(b"\n") if text]
 
 
 def _read_back(table: Any) -> list[dict[str, Any]]:
@@ -156,3 +168,17 @@ def _is_same_value(type_: str, ours: Any, theirs: Any) -> bool:
     if type_.startswith("string") and not isinstance(theirs, str):
         return json.loads(ours) == theirs
     return ours == theirs
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description="Compares enriched events with what Snowplow's own SDK makes of them.")
+    parser.add_argument("events", type=Path, help="a folder; its files part-* are read, in folders of it too")
+    parser.add_argument("schemas", nargs="*", help="folders or URLs of registries")
+    arguments = parser.parse_args()
+    lines = lines_of(arguments.events)
+    good, compared = require_equal(lines, Resolver(arguments.schemas))
+    print(f"{good:,} good of {len(lines):,} lines; {compared:,} values are equal")  # noqa: T201
+
+
+if __name__ == "__main__":
+    main()
