@@ -1,16 +1,13 @@
-"""Private columns: values that are dropped or hashed before anything of a line is written, its bad row included.
+"""The settings of private columns, whose values are dropped or hashed, and the schemas of such properties, rewritten to match.
 
-Lines are rewritten before they are cut and checked. A value that is dropped becomes empty, or its property is left out. A hash
-is the HMAC-SHA256 of the value in hexadecimal, with a secret salt. The schemas of such properties are rewritten to match.
+The module `events.hiding` hides the values.
 """
 
 from __future__ import annotations
 
 import copy
-import hashlib
-import hmac
-import json
-from collections.abc import Collection, Iterator
+import re
+from collections.abc import Collection
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -19,13 +16,16 @@ from pydantic import Field
 from manifest_platform import masking
 from manifest_platform.faults import Misconfigured
 from manifest_platform.settings import SecretReference, Settings
-from manifest_platform.sources.snowplow import numbers
 
 Action = Literal["drop", "hash"]
 EVENTS = "events"
-_WITHHELD = b"(withheld)"
 _SHORTEST_SALT = 16
+_FAMILY = re.compile(r"iglu:[A-Za-z0-9_.-]+/[A-Za-z0-9_-]+/[A-Za-z0-9_-]+/[1-9][0-9]*")
 _HASH = {"type": ["string", "null"], "maxLength": 64}
+
+
+Paths = tuple[tuple[tuple[str, ...], Action], ...]
+"""The private paths of a schema, with what is done."""
 
 
 class PrivateRefused(RuntimeError, Misconfigured):
@@ -52,7 +52,7 @@ class Private:
 
     salt: bytes = field(repr=False)
     atomic: tuple[tuple[int, Action], ...] = ()
-    entities: tuple[tuple[str, tuple[tuple[tuple[str, ...], Action], ...]], ...] = ()
+    entities: tuple[tuple[str, Paths], ...] = ()
 
     def __bool__(self) -> bool:
         return bool(self.atomic or self.entities)
@@ -76,6 +76,11 @@ class Private:
             if problem := _unfit(FIELDS[POSITION[name]], action):
                 raise PrivateRefused(f"shred.private: {problem}")
             atomic.append((POSITION[name], action))
+        for family in settings.columns:
+            if family != EVENTS and not _FAMILY.fullmatch(family):
+                raise PrivateRefused(
+                    f"shred.private: {family!r} is no model of a schema; write iglu:vendor/name/jsonschema/1, without a version"
+                )
         entities = tuple(
             (family, tuple((tuple(path.split(".")), action) for path, action in columns.items()))
             for family, columns in settings.columns.items()
@@ -84,65 +89,17 @@ class Private:
         return cls((salt or "").encode(), tuple(atomic), entities)
 
     @property
+    def names(self) -> frozenset[tuple[str, str]]:
+        """Vendor and name of the schemas with private properties, in lower case."""
+        return frozenset(_name(family) for family, _ in self.entities)
+
+    @property
     def hashes(self) -> bool:
         """True if any value is hashed. Only the hash is kept then, in bad rows too."""
         entities = (action for _, paths in self.entities for _, action in paths)
         return "hash" in {*(action for _, action in self.atomic), *entities}
 
-    # Lines
-
-    def hide(self, data: bytes) -> bytes:
-        """Rewrites lines. Their number stays; a line or a cell that cannot be taken apart is withheld, and stays bad."""
-        return b"\n".join(self._line(line) for line in data.split(b"\n")) if self else data
-
-    def _line(self, line: bytes) -> bytes:
-        from manifest_platform.sources.snowplow.fields import FIELDS
-
-        if not line.strip():
-            return line
-        end = b"\r" if line.endswith(b"\r") else b""
-        fields = line.removesuffix(b"\r").split(b"\t")
-        if len(fields) != len(FIELDS):
-            return _WITHHELD + b"\t" * (len(fields) - 1) + end
-        for place, action in self.atomic:
-            fields[place] = self._hidden(fields[place], action)
-        for place, known in enumerate(FIELDS) if self.entities else ():
-            if known.is_json and fields[place]:
-                fields[place] = self._cell(fields[place])
-        return b"\t".join(fields) + end
-
-    def _hidden(self, value: bytes, action: Action) -> bytes:
-        return b"" if action == "drop" or not value else self._hash(value).encode()
-
-    def _hash(self, value: bytes) -> str:
-        return hmac.new(self.salt, value, hashlib.sha256).hexdigest()
-
-    def _cell(self, cell: bytes) -> bytes:
-        named = any(family.encode() in cell for family, _ in self.entities)
-        if not named and b"\\" not in cell:  # a backslash may hide a name
-            return cell
-        try:
-            wrapper = numbers.loads(cell)
-            inside = wrapper.get("data")
-            for entity in inside if isinstance(inside, list) else [inside]:
-                self._entity(entity)
-            return numbers.dumps(wrapper)
-        except (ValueError, TypeError, AttributeError, RecursionError):
-            return _WITHHELD
-
-    def _entity(self, entity: Any) -> None:
-        schema = entity.get("schema") if isinstance(entity, dict) else None
-        for path, action in self.paths(schema) if isinstance(schema, str) else ():
-            for holder in _holders(entity.get("data"), path[:-1]):
-                if path[-1] not in holder:
-                    continue
-                value = holder.pop(path[-1])
-                if action == "hash":
-                    holder[path[-1]] = None if value is None else self._hash(_text(value))
-
-    # Schemas
-
-    def paths(self, schema: str) -> tuple[tuple[tuple[str, ...], Action], ...]:
+    def paths(self, schema: str) -> Paths:
         """Returns the private paths of a schema or its model, with what is done."""
         return next((paths for family, paths in self.entities if schema == family or schema.startswith(f"{family}-")), ())
 
@@ -178,6 +135,11 @@ class Private:
                 )
 
 
+def _name(family: str) -> tuple[str, str]:
+    vendor, name = family.removeprefix("iglu:").lower().split("/")[:2]
+    return vendor, name
+
+
 def _unfit(known: Any, action: Action) -> str:
     if action == "drop":
         return f"{known.name} must not be empty, so it cannot be dropped" if known.required else ""
@@ -185,17 +147,6 @@ def _unfit(known: Any, action: Action) -> str:
         return f"{known.name} is no text that may be another, so it cannot be hashed"
     length = known.type.removeprefix("string(").removesuffix(")")
     return f"{known.name} has {length} characters, too few for a hash; allowed: drop" if int(length) < 64 else ""
-
-
-def _holders(value: Any, path: tuple[str, ...]) -> Iterator[dict[str, Any]]:
-    """Yields the objects at a path, in arrays too."""
-    if isinstance(value, list):
-        for one in value:
-            yield from _holders(one, path)
-    elif isinstance(value, dict) and not path:
-        yield value
-    elif isinstance(value, dict):
-        yield from _holders(value.get(path[0]), path[1:])
 
 
 def _declaring(schema: Any, path: tuple[str, ...]) -> dict[str, Any] | None:
@@ -206,8 +157,3 @@ def _declaring(schema: Any, path: tuple[str, ...]) -> dict[str, Any] | None:
     if not isinstance(schema, dict) or not isinstance(properties, dict) or path[0] not in properties:
         return None
     return schema if len(path) == 1 else _declaring(properties[path[0]], path[1:])
-
-
-def _text(value: Any) -> bytes:
-    text = value if isinstance(value, str) else json.dumps(value, sort_keys=True, separators=(",", ":"), default=str)
-    return text.encode("utf-8", "surrogatepass")

@@ -15,6 +15,7 @@ from pydantic import ValidationError
 from manifest_platform import masking
 from manifest_platform.manifest import Refused
 from manifest_platform.sources.snowplow.criteria import form_of
+from manifest_platform.sources.snowplow.events.hiding import Hiding
 from manifest_platform.sources.snowplow.events.shredder import ShreddedEvents, shred_lines
 from manifest_platform.sources.snowplow.private import PrivateRefused
 from manifest_platform.sources.snowplow.rules import Rules
@@ -110,6 +111,92 @@ def test_a_bad_row_has_no_private_value_and_its_place_in_the_file(bad: bytes, tm
     assert (row["line"], row["byte_offset"]) == (2, len(line()) + 1)
 
 
+@pytest.mark.parametrize(
+    "schema",
+    [
+        f" {USER}-0-0",
+        "IGLU:com.acme/user/jsonschema/1-0-0",
+        "iglu:com.Acme/User/jsonschema/1-0-0",
+        "iglu:com.acme/user/jsonschema/01-0-0",
+        "iglu:com.acme/user/jsonschema/1.0.0",
+        "iglu:com.acme/user/jsonschema/1-0-7",
+        "iglu:com.acme/user/jsonschema/2-0-0",
+        "iglu:com.acme/user/avro/1-0-0",
+        "user",
+        7,
+        None,
+    ],
+)
+@pytest.mark.parametrize("validate", ["full", "off"])
+def test_of_an_entity_whose_schema_is_unknown_nothing_is_kept_but_its_name(schema: Any, validate: Any, tmp_path: Path) -> None:
+    """A private schema's name in another form, or a version that is not published: nothing says what such an entity holds."""
+    data, other = {**DATA, "other": "jane"}, entity("iglu:com.acme/absent/jsonschema/1-0-0", {"b": 1})
+    for cell in ({"contexts": contexts(entity(schema, data), other)}, {"unstruct_event": unstruct(entity(schema, data))}):
+        found = shredded(tmp_path, line(**cell), replace(private(), validate=validate))
+        [row] = found.bad.to_pylist()
+        assert not any(secret in repr(row).encode() for secret in SECRETS), row
+        assert str(schema) in row["raw"] if isinstance(schema, str) else "(withheld)" in row["raw"]
+        assert "contexts" not in cell or '"b":1' in row["raw"], "what is not named as a private schema is shown"
+        publish(tmp_path, "iglu:com.acme/user/jsonschema/2-0-0", {"type": "object"})
+        again = shredded(tmp_path, row["raw"].encode(), replace(private({}), validate=validate))
+        assert again.good == 0, "a replay never takes what is left of an entity for the entity"
+        (tmp_path / "schemas/com.acme/user/jsonschema/2-0-0").unlink()
+
+
+@pytest.mark.parametrize(
+    "cell",
+    [
+        '{"schema":"W","data":[{"email":"jane"}]}',
+        '{"schema":"W","data":["jane"]}',
+        '{"schema":"W","data":"jane"}',
+        '{"schema":"W","data":{"schema":"U2","data":{"email":"jane"}}}',
+        '{"schema":"U2","data":[{"schema":"U2","data":{"email":"jane"}}]}',
+        '{"schema":"W","data":[{"schema":"U1","data":{"email":"x"},"also":"jane"}],"beside":"jane"}',
+        '{"schema":"W","data":[{"schema":"U1","email":"jane"}]}',
+        '{"schema":"W","data":[{"schema":"U1","data":{"email":"jane"}}],"data":[]}',
+        '{"schema":{"email":"jane"},"data":[]}',
+        '["jane"]',
+        "jane",
+    ],
+)
+def test_a_cell_that_holds_no_entities_shows_nothing_private(cell: str, tmp_path: Path) -> None:
+    wrapper = "iglu:com.snowplowanalytics.snowplow/contexts/jsonschema/1-0-0"
+    cell = cell.replace("W", wrapper).replace("U1", f"{USER}-0-0").replace("U2", "iglu:com.acme/user/jsonschema/2-0-0")
+    found = shredded(tmp_path, line(contexts=cell, collector_tstamp="never"), private())
+    [row] = found.bad.to_pylist()
+    assert "jane" not in repr(row)
+
+
+def test_another_published_model_has_rules_of_its_own(tmp_path: Path) -> None:
+    publish(tmp_path, "iglu:com.acme/user/jsonschema/2-0-0", {"type": "object", "properties": {"email": {"type": "string"}}})
+    cell = contexts(entity("iglu:com.acme/user/jsonschema/2-0-0", {"email": "x@y"}))
+    assert "x@y" in repr(shredded(tmp_path, line(contexts=cell), private()).tables["com_acme_user_2"].to_pylist())
+    assert "x@y" in shredded(tmp_path, line(contexts=cell, collector_tstamp="never"), private()).bad["raw"][0].as_py()
+
+
+@pytest.mark.parametrize(
+    ("action", "more"),
+    [
+        ("drop", {"oneOf": [{"required": ["email"]}, {"required": ["phone"]}]}),
+        ("drop", {"minProperties": 1}),
+        ("hash", {"allOf": [{"properties": {"email": {"pattern": "@"}}}]}),
+    ],
+)
+def test_an_entity_that_was_valid_as_it_came_is_good(action: str, more: dict[str, Any], tmp_path: Path) -> None:
+    publish(tmp_path, f"{USER}-0-0", {"type": "object", "properties": {"email": {"type": "string"}}, **more})
+    own = private({USER: {"email": action}})
+
+    def of(data: Any) -> ShreddedEvents:
+        cell = contexts(entity(f"{USER}-0-0", data))
+        return shred_lines(line(contexts=cell), Resolver([str(tmp_path)], rules=own), rules=own)
+
+    found = of({"email": "jane@example.org"})
+    assert found.good == 1, found.bad["reasons"].to_pylist()
+    assert "jane" not in repr(found.tables["com_acme_user_1"].to_pylist())
+    bad = of({"email": "jane"} if action == "hash" else {})
+    assert bad.good == 0 and "jane" not in repr(bad.bad.to_pylist())
+
+
 def test_without_private_columns_a_bad_row_has_its_line(tmp_path: Path) -> None:
     found = shredded(tmp_path, line(collector_tstamp="never"), rules())
     assert "203.0.113.9" in found.bad["raw"][0].as_py()
@@ -143,6 +230,12 @@ def test_large_integers_and_any_text_beside_private_values_are_kept(tmp_path: Pa
 def test_a_column_that_cannot_be_hidden_is_refused(columns: dict[str, dict[str, str]], problem: str) -> None:
     with pytest.raises(PrivateRefused, match=problem):
         private(columns)
+
+
+@pytest.mark.parametrize("family", [f"{USER}-0-0", "IGLU:com.acme/user/jsonschema/1", "com.acme/user", "event"])
+def test_a_model_that_no_schema_can_have_is_refused(family: str) -> None:
+    with pytest.raises(PrivateRefused, match="is no model of a schema; write iglu:vendor/name/jsonschema/1"):
+        private({family: {"email": "hash"}})
 
 
 @pytest.mark.parametrize("action", ["drop", "hash"])
@@ -228,12 +321,13 @@ def test_entities_that_stay_json_or_are_skipped_do_so_in_each_layout(tmp_path: P
 
 
 def test_other_values_of_a_cell_with_private_ones_keep_their_digits() -> None:
-    hidden = private().private
-    assert hidden
+    own = private().private
+    assert own
+    hiding = Hiding(own)
     numbers = b'"a":0.12345678901234567890123,"b":-123456789012345678901234567890,"c":"\xc3\xa9"'
     cell = contexts(entity(f"{USER}-0-0", {"age": 1})).encode()
     line = enriched(contexts="X").replace(b"X", cell.replace(b'"age":1', b'"age":1,' + numbers))
-    assert numbers in hidden.hide(line) and b'"age"' not in hidden.hide(line)
+    assert numbers in hiding.hidden(line) and b'"age"' not in hiding.hidden(line)
 
 
 def test_bad_rows_with_hashed_values_are_not_replayed() -> None:

@@ -26,6 +26,7 @@ from manifest_platform.shred.batch import SchemaError, TwoFamilies
 from manifest_platform.shred.rows import LONGEST_QUOTE, Reason, check_years
 from manifest_platform.sources.snowplow import numbers
 from manifest_platform.sources.snowplow.events.atomic import Lines
+from manifest_platform.sources.snowplow.events.hiding import WITHHELD, AsTheyCame
 from manifest_platform.sources.snowplow.events.validation import Breach, EntitySchema, entity_schema
 from manifest_platform.sources.snowplow.events.values import fit, has_nul, json_text, remainder
 from manifest_platform.sources.snowplow.fields import FIELDS, POSITION
@@ -131,6 +132,10 @@ class Budget:
         """True if a schema may be asked for: the budget is not spent, or the task has asked for it before."""
         return len(self._missed) < self.most or schema in self._found or schema in self._missed
 
+    def has_found(self, schema: str) -> bool:
+        """True if the task has asked for a schema and found it."""
+        return schema in self._found
+
     def note(self, schema: str, found: bool) -> None:
         """Counts a schema that was asked for."""
         (self._found if found else self._missed).add(schema)
@@ -150,15 +155,17 @@ class Entities:
     cells: list[str]
 
 
-def entity_tables(lines: Lines, events: pa.Table, resolver: Resolver, budget: Budget, rules: Rules) -> Iterator[Entities]:
+def entity_tables(
+    lines: Lines, events: pa.Table, resolver: Resolver, budget: Budget, rules: Rules, came: AsTheyCame | None = None
+) -> Iterator[Entities]:
     """Yields the typed table of each model that occurs. Rows are in the order of events, and within an event as in its cells.
 
-    A fault of a cell or an entity becomes a reason of its line; the entity's row must not be used. Raises RegistryUnavailable,
-    RegistryRefused.
+    A fault of a cell or an entity becomes a reason of its line; the entity's row must not be used. `came`: the entities before
+    private values were hidden, if any were. Raises RegistryUnavailable, RegistryRefused.
     """
     nul = _ESCAPE_OF_NUL.search(lines.data) is not None  # half the time of `in`
     for bucket in _gather(lines, resolver, budget, rules):
-        _report_breaches(bucket, lines)
+        _report_breaches(bucket, lines, came)
         columns = _hierarchy(bucket, events) + _Columns(bucket, lines, nul, rules.validate != "off").typed()
         names = [column.name for column in bucket.table.table.columns]
         table = pa.Table.from_arrays(columns, names=names)
@@ -172,6 +179,7 @@ def _gather(lines: Lines, resolver: Resolver, budget: Budget, rules: Rules) -> l
     waiting: dict[str, list[tuple[int, str, Any]]] = {}  # schemas beyond the budget, and their entities
     wrappers: dict[str, set[str]] = {"contexts": set(), "self-describing": set()}
     long = numbers.any_may_be_long(lines.data)
+    hides = rules.private is not None and bool(rules.private.entities)
     cells = [(cell.name, cell.type, wrappers[cell.type], lines.cells(POSITION[cell.name])) for cell in _CELLS]
     for row in range(len(lines.line)):
         for name, type_, known_wrappers, values in cells:
@@ -187,14 +195,15 @@ def _gather(lines: Lines, resolver: Resolver, budget: Budget, rules: Rules) -> l
             if type(schema) is not str or schema not in known_wrappers:
                 if type(schema) is not str or not _WRAPPERS[type_].fullmatch(schema):
                     message = f"its schema is {_quote(schema)}; expected {_SHOULD_BE[type_]}"
-                    lines.add(row, _of_field("wrapper_schema", name, text, message))
+                    lines.add(row, _of_field("wrapper_schema", name, WITHHELD.encode() if hides else text, message))
                     continue
                 known_wrappers.add(schema)
             inside = wrapper.get("data")
             if type_ == "self-describing":
                 inside = [inside]
             elif type(inside) is not list:
-                lines.add(row, _of_field("wrapper_schema", name, text, f"holds no array; expected {_SHOULD_BE[type_]}"))
+                message = f"holds no array; expected {_SHOULD_BE[type_]}"
+                lines.add(row, _of_field("wrapper_schema", name, WITHHELD.encode() if hides else text, message))
                 continue
             for entity in inside:
                 try:
@@ -347,10 +356,14 @@ def _hierarchy(bucket: _Bucket, events: pa.Table) -> list[pa.Array]:
     ]
 
 
-def _report_breaches(bucket: _Bucket, lines: Lines) -> None:
+def _report_breaches(bucket: _Bucket, lines: Lines, came: AsTheyCame | None) -> None:
     """Gives the lines of entities that break their schemas a reason for each breach. Those entities lose their data here."""
     for place, schema in bucket.doubtful:
         breaches = list(schema.breaches(bucket.data[place]))
+        if breaches and came:
+            named, line = bucket.schema(bucket.versions[place]), int(lines.line[bucket.rows[place]])
+            if came.is_valid(line, bucket.cells[place], named, bucket.data[place]):
+                continue
         for breach in breaches:
             lines.add(bucket.rows[place], _of_breach(bucket.schema(bucket.versions[place]), breach))
         if breaches:

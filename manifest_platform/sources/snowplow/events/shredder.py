@@ -46,12 +46,14 @@ from manifest_platform.sources.snowplow.events.duplicates import (
     PieceMarks,
 )
 from manifest_platform.sources.snowplow.events.entities import Budget, Entities, entity_tables
+from manifest_platform.sources.snowplow.events.hiding import AsTheyCame, Hiding
 from manifest_platform.sources.snowplow.events.lake import lake_events
 from manifest_platform.sources.snowplow.events.oldest import refuse_old_times
 from manifest_platform.sources.snowplow.events.published import is_unreadable, published
 from manifest_platform.sources.snowplow.events.survey import Check, Survey, survey
 from manifest_platform.sources.snowplow.events.wide import entity_types, self_describing, wide_events, without_empty
 from manifest_platform.sources.snowplow.rules import Rules
+from manifest_platform.sources.snowplow.schemas.keys import SchemaKey
 from manifest_platform.sources.snowplow.schemas.registry import Place
 from manifest_platform.sources.snowplow.schemas.resolver import Resolver
 from manifest_platform.sources.snowplow.settings import EVENTS_TABLE, RegistryLimits, time_column
@@ -316,7 +318,7 @@ def _shredded(
     replayed: Mapping[str, str],
 ) -> ShreddedEvents:
     text = marked.data if marked else data
-    hidden = rules.private.hide(text) if rules.private else text
+    hidden = Hiding(rules.private).hidden(text) if rules.private else text
     lines = cut(hidden)
     if marked:
         marked.mend(lines)
@@ -326,7 +328,8 @@ def _shredded(
     events = event_columns(lines)
     if rules.oldest:
         refuse_old_times(lines, events, rules.oldest)
-    found = list(entity_tables(lines, events, resolver, budget, rules))
+    came = AsTheyCame(text, rules.private, resolver) if rules.private else None
+    found = list(entity_tables(lines, events, resolver, budget, rules, came))
     wide = _wide(events, found, lines, rules)
     if replayed:
         _refuse_replayed(lines, source, replayed, marked.left_out if marked else ())
@@ -346,7 +349,7 @@ def _shredded(
         types[EVENTS_TABLE] |= entity_types(found, keep)
     own = self_describing(found, keep)
     good = tables[EVENTS_TABLE].num_rows if EVENTS_TABLE in tables else 0
-    bad = _bad(lines, file, first_line, source)
+    bad = _bad(lines, file, first_line, source, _shown(rules, resolver, budget))
     return ShreddedEvents(tables, definitions, bad, lines.count, good, types, _duplicates(lines, marked), own)
 
 
@@ -397,17 +400,32 @@ def _types(definition: Table, rows: pa.Table) -> dict[str, int]:
     return {f"{schema}/{one['values']}": one["counts"] for one in counts.to_pylist()}
 
 
-def _bad(lines: Lines, file: str, first_line: int, source: bytes) -> pa.Table:
-    """Returns the bad rows. `source`: the lines as the file has them, which differ where private columns are hidden."""
+def _shown(rules: Rules, resolver: Resolver, budget: Budget) -> Callable[[bytes], bytes]:
+    """Returns the function that makes of a bad line, with hidden values, the line that is shown."""
+    private = rules.private
+    if not private:
+        return lambda line: line
+
+    def is_known(schema: str) -> bool:
+        return budget.has_found(schema) and not resolver.skips(SchemaKey.parse(schema))
+
+    return lambda line: Hiding(private).of_bad(line, is_known)
+
+
+def _bad(lines: Lines, file: str, first_line: int, source: bytes, shown: Callable[[bytes], bytes]) -> pa.Table:
+    """Returns the bad rows. `source`: the lines as the file has them, which differ where private columns are hidden.
+
+    `shown`: makes of a line what a bad row has.
+    """
     if not lines.reasons:
         return bad_table(file, ())
-    shown = lines.exact()
+    found = lines.exact()
     lines.source = source
     placed = lines.exact()
     rows = (
         BadRow(first_line + number, reasons, as_text(data), data, placed[number][1], len(placed[number][0]))
         for number, reasons in sorted(lines.reasons.items())
-        for data in (shown[number][0],)
+        for data in (shown(found[number][0]),)
     )
     return bad_table(file, rows)
 

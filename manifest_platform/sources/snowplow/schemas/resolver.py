@@ -64,6 +64,7 @@ class Resolver:
         self.names = ", ".join(map(str, places)) or "no registries"
         self._registries = [place.open(self.limits) for place in places]
         self._schemas: dict[SchemaKey, dict[str, Any] | SchemaError | None] = {}
+        self._published: dict[SchemaKey, Any] = {}
         self._models: dict[str, ModelTables] = {}
         self._versions: dict[str, list[SchemaKey] | SchemaError] = {}
 
@@ -142,6 +143,11 @@ class Resolver:
         if isinstance(found, SchemaError):
             raise found
         return found
+
+    def published(self, key: SchemaKey) -> Any:
+        """Returns the JSON Schema of a key as it was published, although private columns are hidden. Raises as `schema`."""
+        found = self.schema(key)
+        return self._published.get(key, found)
 
     def versions(self, key: SchemaKey) -> list[SchemaKey]:
         """Returns all versions of the key's model in all registries, oldest first. Raises as `schema` does."""
@@ -267,4 +273,5 @@ class Resolver:
         if private is None:
             return document
         self._declared |= {(key.family, path) for path in private.declared(str(key), document)}
+        self._published[key] = document
         return private.schema(str(key), document)
