@@ -176,11 +176,13 @@ class SnowplowEnriched(Source):
     @property
     def schemas(self) -> Schemas:
         """The schemas of entities. Raises RegistryRefused if the key of a registry is not set."""
+        from manifest_platform.sources.snowplow.events.validation import left_out
         from manifest_platform.sources.snowplow.schemas.catalog import IgluSchemas
         from manifest_platform.sources.snowplow.schemas.resolver import Resolver
 
         settings = self.settings.shred
-        return IgluSchemas(Resolver(self._registries(), settings.registry_limits, settings.tables, settings.rules()))
+        resolver = Resolver(self._registries(), settings.registry_limits, settings.tables, settings.rules())
+        return IgluSchemas(resolver, left_out) if settings.validate == "full" else IgluSchemas(resolver)
 
     @property
     def repeats(self) -> Rule | None:

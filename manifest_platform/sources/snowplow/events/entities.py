@@ -316,7 +316,7 @@ def _find(schema: Any, resolver: Resolver, buckets: dict[str, _Bucket], rules: R
         if resolver.skips(key):
             return _SKIPPED
         table = resolver.table(key)
-        check = entity_schema(resolver.schema(key), str(key)) if rules.validate == "full" else None
+        check = entity_schema(resolver.exact(key), str(key)) if rules.validate == "full" else None
     except UnknownSchema as error:
         return {"type": "unknown_schema", "schema": schema, "message": str(error)}
     except SchemaError as error:
@@ -523,5 +523,21 @@ def _quote(value: Any) -> str:
     try:
         text = numbers.dumps(value).decode()
     except TypeError:
-        text = "nested too deeply"
+        text = _quote_slowly(value)
     return text[:LONGEST_QUOTE]
+
+
+def _quote_slowly(value: Any) -> str:
+    """Quotes a value that may have whole numbers beyond 64 bits."""
+    try:
+        return numbers.dumps(_printable(value)).decode()
+    except (TypeError, RecursionError):
+        return "nested too deeply"
+
+
+def _printable(value: Any) -> Any:
+    if type(value) is dict:
+        return {name: _printable(inner) for name, inner in value.items()}
+    if type(value) is list:
+        return [_printable(inner) for inner in value]
+    return Decimal(value) if type(value) is int else value

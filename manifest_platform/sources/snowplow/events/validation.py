@@ -2,7 +2,8 @@
 
 Schemas of Iglu are of draft 4, as Snowplow reads them, unless `$schema` names a later draft of json-schema.org. Nothing is ever
 fetched: a `$ref` to another document makes the schema unusable. A pattern takes time that grows linearly with the text. Only a
-pattern with look-around or a back-reference needs another engine, whose steps are limited.
+pattern with look-around or a back-reference needs another engine, whose steps are limited. A pattern that neither engine reads,
+because it is written for another language, is left out; the rest of the schema is checked.
 
 Three rules are gentler than the schema, because they lose nothing: a text may be longer than `maxLength`, a whole number may be
 written as 1.0, and `format` is left to the column of the value.
@@ -10,15 +11,16 @@ written as 1.0, and `format` is left to the column of the value.
 
 from __future__ import annotations
 
+import copy
 import functools
+import itertools
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-import orjson
-
 from manifest_platform.shred.batch import SchemaError
 from manifest_platform.sources.snowplow.events.complexity import steps
+from manifest_platform.sources.snowplow.schemas.documents import parsed, written
 
 _LATER_DRAFTS = {
     "http://json-schema.org/draft-06/schema": "Draft6Validator",
@@ -32,6 +34,9 @@ _LONGEST = 300  # characters of a message
 _COMPILED = 4_096  # schemas that a process keeps ready
 _MOST_STEPS = 1_000_000  # of a check, about 20 ms
 _TOLD_STEPS = 2_000  # of a check that also tells the place of an error, about 50 ms
+_MOST_LEFT_OUT = 20  # patterns of a schema
+_NAMED = ("$defs", "definitions", "dependencies", "dependentSchemas", "patternProperties", "properties")
+_TURNING = frozenset({"contains", "if", "not", "oneOf"})  # less to fit within them can make an entity bad
 _TOO_MANY = "does not fit its schema, which has too many alternatives to tell where"
 _TOO_DEEP = "is nested too deeply to be checked against its schema"
 
@@ -50,8 +55,11 @@ class EntitySchema:
     """A JSON Schema, ready to check entities."""
 
     def __init__(self, schema: Any, key: str = ""):
-        """`key`: the schema's key, for messages. Raises SchemaError if the schema cannot be used."""
-        self._validator = _validator(schema, key)
+        """`key`: the schema's key, for messages. Raises SchemaError if the schema cannot be used.
+
+        `left_out`: the places of keywords that are not checked, because no engine reads their patterns.
+        """
+        self._validator, self.left_out = _validator(schema, key)
         self._schema = schema
         self._counted: dict[int, int] = {}
         if self._steps(0) >= _MOST_STEPS:
@@ -91,7 +99,7 @@ class EntitySchema:
 def entity_schema(schema: Any, key: str) -> EntitySchema:
     """Returns the schema of a key, ready to check entities. Raises SchemaError if it cannot be used."""
     try:
-        found = _compiled(orjson.dumps(schema), key)
+        found = _compiled(written(schema), key)
     except (TypeError, RecursionError) as error:
         raise SchemaError(f"{key}: no entity can be checked against this schema: it is nested too deeply") from error
     if isinstance(found, SchemaError):
@@ -99,32 +107,78 @@ def entity_schema(schema: Any, key: str) -> EntitySchema:
     return found
 
 
+def left_out(schema: Any, key: str) -> tuple[str, ...]:
+    """Returns the places in a schema that are not checked, because no engine reads a pattern there."""
+    try:
+        return entity_schema(schema, key).left_out
+    except SchemaError:
+        return ()
+
+
 @functools.lru_cache(maxsize=_COMPILED)
 def _compiled(text: bytes, key: str) -> EntitySchema | SchemaError:
     try:
-        return EntitySchema(orjson.loads(text), key)
+        return EntitySchema(parsed(text), key)
     except SchemaError as error:
         return error
 
 
-def _validator(schema: Any, key: str) -> Any:
+def _validator(schema: Any, key: str) -> tuple[Any, tuple[str, ...]]:
+    """Returns the validator of a schema, and the places of keywords that it leaves out."""
     import jsonschema_rs as rs
 
     declared = schema.get("$schema") if isinstance(schema, dict) else None
     draft = getattr(rs, _LATER_DRAFTS.get(str(declared).rstrip("#"), "Draft4Validator"))
     linear, limited = rs.RegexOptions(), rs.FancyRegexOptions(backtrack_limit=_STEPS)
-    problem = ""
-    for patterns in (linear, limited):
+    left_out: tuple[str, ...] = ()
+    problem, place = "", None
+    for patterns in itertools.cycle((linear, limited)):
         try:
-            return draft(schema, pattern_options=patterns, validate_formats=False, offline=True, mask="the value")
+            return draft(schema, pattern_options=patterns, validate_formats=False, offline=True, mask="the value"), left_out
         except rs.ValidationError as error:
             problem = f"{'.'.join(map(str, error.instance_path))}: {error.message}".removeprefix(": ")
+            place = _unread(schema, error)
         except (ValueError, RecursionError, rs.ReferencingError) as error:
-            problem = "it is nested too deeply" if "ecursion" in str(error) else str(error)
+            problem, place = "it is nested too deeply" if "ecursion" in str(error) else str(error), None
+        if patterns is limited:
+            if place is None or len(left_out) == _MOST_LEFT_OUT:
+                break
+            schema, left_out = _without(schema, place), (*left_out, ".".join(map(str, place)))
     raise SchemaError(
         f"{key}: no entity can be checked against this schema: {' '.join(problem.split())[:_LONGEST]}; correct it in the"
         " registry, or set `validate: types` below `shred`"
     )
+
+
+def _unread(schema: Any, error: Any) -> list[str | int] | None:
+    """Returns the place of the keyword that can be left out where no engine reads a pattern; None for any other fault.
+
+    It is the pattern, or the first keyword around it within which fewer rules can mean more bad entities.
+    """
+    path = list(error.instance_path)
+    if error.kind.name != "format" or not ("pattern" in path[-1:] or "patternProperties" in path[-2:-1]):
+        return None
+    if {"definitions", "$defs"} & set(path) and any(f'"{word}"'.encode() in written(schema) for word in _TURNING):
+        return None  # such a keyword may refer to it
+    depth = 0
+    while depth < len(path):
+        if path[depth] in _TURNING:
+            return path[: depth + 1]
+        depth += 2 if path[depth] in _NAMED or isinstance(path[min(depth + 1, len(path) - 1)], int) else 1
+    return path
+
+
+def _without(schema: Any, path: list[str | int]) -> Any:
+    """Returns a schema without a keyword. Without a pattern of property names, it allows other properties too."""
+    schema = copy.deepcopy(schema)
+    around, above = schema, schema
+    for part in path[:-1]:
+        above, around = around, around[part if isinstance(around, list) else str(part)]
+    gone = around.pop(path[-1])
+    if path[-2:-1] == ["patternProperties"] and not isinstance(gone, str):
+        for word in ("additionalProperties", "unevaluatedProperties"):
+            above.pop(word, None)
+    return schema
 
 
 def _depth(value: Any) -> int:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Generator, Iterator, Sequence
+from collections.abc import Callable, Collection, Generator, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -24,8 +24,9 @@ _MODEL = re.compile(r"(iglu:[^/]+/[^/]+/[^/]+/[1-9][0-9]{0,8})(?:-\*-\*)?")
 class IgluSchemas(Schemas):
     """The schemas of Iglu registries, with the tables that the dataset's settings make of them."""
 
-    def __init__(self, resolver: Resolver):
-        self._resolver = resolver
+    def __init__(self, resolver: Resolver, left_out: Callable[[Any, str], Sequence[str]] = lambda schema, key: ()):
+        """`left_out`: returns the places in a schema, given with its key, by which no entity is checked."""
+        self._resolver, self._left_out = resolver, left_out
 
     def close(self) -> None:
         """Closes the registries."""
@@ -119,6 +120,11 @@ class IgluSchemas(Schemas):
                 continue
             if table.recovered:
                 notes.append(f"{table.recovered}. Until then its rows go to the table {table.table.name}")
+            notes += [
+                f"{key}: {place} is not checked, because of a pattern that is written for another language; correct it, for"
+                " it to be checked"
+                for place in self._left_out(self._resolver.exact(key), str(key))
+            ]
             found.setdefault(table.table.name, table)
         return list(found.values()), notes
 

@@ -11,8 +11,10 @@ from typing import Any
 import orjson
 
 from manifest_platform.shred.batch import SchemaError
+from manifest_platform.sources.snowplow import numbers
 from manifest_platform.sources.snowplow.criteria import form_of
 from manifest_platform.sources.snowplow.rules import Rules
+from manifest_platform.sources.snowplow.schemas import documents
 from manifest_platform.sources.snowplow.schemas.built_in import BUILT_IN
 from manifest_platform.sources.snowplow.schemas.columns import EntityTable
 from manifest_platform.sources.snowplow.schemas.contract import Registry
@@ -64,6 +66,7 @@ class Resolver:
         self.names = ", ".join(map(str, places)) or "no registries"
         self._registries = [place.open(self.limits) for place in places]
         self._schemas: dict[SchemaKey, dict[str, Any] | SchemaError | None] = {}
+        self._exact: dict[SchemaKey, Any] = {}
         self._published: dict[SchemaKey, Any] = {}
         self._models: dict[str, ModelTables] = {}
         self._versions: dict[str, list[SchemaKey] | SchemaError] = {}
@@ -143,6 +146,11 @@ class Resolver:
         if isinstance(found, SchemaError):
             raise found
         return found
+
+    def exact(self, key: SchemaKey) -> Any:
+        """Returns the JSON Schema of a key with all digits of its whole numbers. Raises as `schema`."""
+        found = self.schema(key)
+        return self._exact.get(key, found)
 
     def published(self, key: SchemaKey) -> Any:
         """Returns the JSON Schema of a key as it was published, although private columns are hidden. Raises as `schema`."""
@@ -262,7 +270,10 @@ class Resolver:
             self._bytes += len(text)
             self._found_in[key] = registry
             try:
-                return self._hidden(key, orjson.loads(text))
+                document = self._hidden(key, orjson.loads(text))
+                if numbers.may_be_long(text):
+                    self._exact[key] = self._hidden(key, documents.parsed(text))
+                return document
             except orjson.JSONDecodeError as error:
                 return SchemaError(f"{key} in {registry} is not valid JSON: {error}; correct it there")
         return BUILT_IN.get(key)

@@ -1,6 +1,7 @@
 """Entities against their JSON Schemas."""
 
 import functools
+import json
 import threading
 import time
 from pathlib import Path
@@ -14,8 +15,9 @@ from hypothesis import strategies as st
 from manifest_platform.shred.batch import SchemaError
 from manifest_platform.sources.snowplow.events.complexity import steps
 from manifest_platform.sources.snowplow.events.shredder import ShreddedEvents, shred_lines
-from manifest_platform.sources.snowplow.events.validation import entity_schema
+from manifest_platform.sources.snowplow.events.validation import entity_schema, left_out
 from manifest_platform.sources.snowplow.rules import Rules, Validation
+from manifest_platform.sources.snowplow.schemas.catalog import IgluSchemas
 from manifest_platform.sources.snowplow.schemas.resolver import Resolver
 from manifest_platform_tests.sources.snowplow.given import contexts, enriched, entity, publish, unstruct
 
@@ -165,7 +167,7 @@ def breaches(schema: Any, data: Any) -> list[tuple[str, ...]]:
         ({"$ref": "http://127.0.0.1:9/x.json"}, "127.0.0.1"),
         ({"properties": {"a": {"$ref": "file:///etc/passwd"}}}, "passwd"),
         ({"properties": {"a": {"type": "strang"}}}, "properties.a.type"),
-        ({"properties": {"a": {"pattern": "(?=a"}}}, "properties.a.pattern"),
+        ({"properties": {"a": {"pattern": 5}}}, "properties.a.pattern"),
         ({"required": "a"}, "required"),
         ([], "object"),
     ],
@@ -179,6 +181,66 @@ def test_a_schema_that_cannot_be_used_says_why(tmp_path: Path, schema: Any, name
         (reason,) = reasons(of_order(Resolver([str(tmp_path)]), {"a": 1}))
         assert named in reason["message"]
         assert reason["schema"] == ORDER
+
+
+@pytest.mark.parametrize(
+    "pattern",
+    [r"^[\w-.]+$", "^(?i)abc$", "^a++$", "^.{1,50000}$", "^[a-z&&[^b]]$", r"^\Qa.b\E$", r"^\h+$", "(?=a", "["],
+)
+def test_a_pattern_that_no_engine_reads_is_left_out_and_the_rest_is_checked(pattern: str, tmp_path: Path):
+    """Java reads most of these. Before, every event of the schema was bad."""
+    schema = {"properties": {"a": {"type": "string", "pattern": pattern}, "b": {"pattern": "^x"}}, "required": ["b"]}
+    assert breaches(schema, {"a": "anything", "b": "xy"}) == []
+    assert breaches(schema, {"a": 5, "b": "y"}) == [("a",), ("b",)]
+    assert left_out(schema, ORDER) == ("properties.a.pattern",)
+    publish(tmp_path, ORDER, {"type": "object", **schema})
+    catalog = IgluSchemas(Resolver([str(tmp_path)]), left_out)
+    (note,) = catalog.show(ORDER).notes
+    assert note.startswith(f"{ORDER}: properties.a.pattern is not checked")
+
+
+@pytest.mark.parametrize(
+    ("schema", "place"),
+    [
+        ({"patternProperties": {"(?=a": {"type": "string"}}, "additionalProperties": False}, "patternProperties.(?=a"),
+        ({"not": {"properties": {"a": {"pattern": "^a++$"}}}}, "not"),
+        ({"allOf": [{"oneOf": [{"required": ["a"]}, {"properties": {"a": {"pattern": "^a++$"}}}]}]}, "allOf.0.oneOf"),
+        ({"properties": {"not": {"pattern": "^a++$"}, "pattern": {"type": "string"}}}, "properties.not.pattern"),
+        (
+            {"definitions": {"d": {"pattern": "^a++$"}}, "properties": {"a": {"$ref": "#/definitions/d"}}},
+            "definitions.d.pattern",
+        ),
+    ],
+)
+def test_what_is_left_out_makes_no_entity_bad(schema: Any, place: str):
+    assert breaches(schema, {"a": "a", "not": "x", "pattern": "y"}) == []
+    assert left_out(schema, ORDER) == (place,)
+
+
+@pytest.mark.parametrize(
+    "schema",
+    [
+        {"definitions": {"d": {"pattern": "^a++$"}}, "not": {"$ref": "#/definitions/d"}},
+        {"properties": {str(number): {"pattern": "^a++$"} for number in range(50)}},
+    ],
+)
+def test_where_leaving_out_could_turn_the_verdict_the_schema_cannot_be_used(schema: Any):
+    with pytest.raises(SchemaError, match="pattern"):
+        entity_schema(schema, ORDER)
+
+
+def test_an_integer_beyond_64_bits_is_compared_and_quoted_with_all_digits(tmp_path: Path):
+    number = 2**70 + 1
+    own = {"type": "object", "properties": {"n": {"enum": [number]}, "m": {"maximum": number}}}
+    publish(tmp_path, ORDER, json.dumps(own).encode())
+
+    def of(value: int) -> ShreddedEvents:
+        cell = unstruct(entity(ORDER, {"n": 0, "m": 0})).replace("0}", f"{value}}}").replace(":0,", f":{value},")
+        return shred_lines(enriched(unstruct_event=cell), Resolver([str(tmp_path)]))
+
+    assert of(number).good == 1
+    found = reasons(of(number + 1))
+    assert [reason["value"] for reason in found] == [str(number + 1)] * 2
 
 
 def test_no_schema_makes_a_connection(tmp_path: Path):
