@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from typing import Literal
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from manifest_platform.settings import Settings
 
@@ -23,8 +24,20 @@ class EntitySettings(Settings):
     form: Form = Field(
         alias="as",
         description="`table`: a column for each property. `json`: the data of an entity in one JSON column, `data`. `skip`: no"
-        " rows; the schema is not looked up, and the event stays good",
+        " rows; the schema is not looked up, and the event stays good. All versions of a model share a table, so `table` and"
+        " `json` are for whole models: `*` for revision and addition",
     )
+
+    @model_validator(mode="after")
+    def _is_for_whole_models(self) -> EntitySettings:
+        """Refuses a form of rows for some versions of a model: the columns of its table would depend on what comes first."""
+        whole = re.sub(r"-[^-/]+-[^-/]+$", "-*-*", self.schemas)
+        if self.form != "skip" and self.schemas != whole:
+            raise ValueError(
+                f"schemas: {self.schemas} as {self.form} names some versions of a model, and all versions share a table;"
+                f" allowed: {whole}, or as: skip"
+            )
+        return self
 
 
 def form_of(schema: str, choices: Sequence[tuple[str, Form]]) -> Form:

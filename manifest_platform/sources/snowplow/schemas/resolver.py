@@ -54,6 +54,8 @@ class Resolver:
         `tables`: table names by family, where they differ from the default. `rules`: the rules of the dataset.
         """
         self._rules = rules or Rules()
+        # Only skipping is by version. A version that is skipped must not choose the form of the others, which share its table.
+        self._forms = tuple((pattern, form) for pattern, form in self._rules.entities if form != "skip")
         self._tables = dict(tables or {})
         places = sorted((one if isinstance(one, Place) else Place(one) for one in registries), key=lambda one: one.priority)
         self._places = places
@@ -196,7 +198,7 @@ class Resolver:
         schemas = [(version.version, found) for version in versions if (found := self._usable(version)) is not None]
         if self._rules.private:
             self._rules.private.check(key.family, self._declared)
-        if form_of(str(key), self._rules.entities) == "json":
+        if form_of(str(key), self._forms) == "json":
             return whole_table(key, self.table_name(key))
         return model_tables(key, self.table_name(key), schemas, self.limits.columns, self._rules)
 

@@ -5,6 +5,7 @@ import pytest
 
 from manifest_platform.listing import Listing
 from manifest_platform.shred.batch import SchemaError
+from manifest_platform.sources.snowplow.rules import Rules
 from manifest_platform.sources.snowplow.schemas.keys import SchemaKey
 from manifest_platform.sources.snowplow.schemas.registry import FolderRegistry
 from manifest_platform.sources.snowplow.schemas.resolver import Resolver, UnknownSchema
@@ -130,6 +131,17 @@ def test_a_version_that_contradicts_the_others_has_a_table_of_its_own(tmp_path: 
     assert listing.remarks == [f"table {broken.table.name}: {broken.recovered}"]
     # the name follows from the schemas alone, whichever version is asked for first
     assert Resolver([str(tmp_path)]).table(key("1-0-1")) == broken
+
+
+@pytest.mark.parametrize("first", ["1-0-0", "1-1-0"])
+def test_the_form_of_a_model_does_not_depend_on_the_version_that_comes_first(tmp_path: Path, first: str):
+    acme_registry(tmp_path)
+    publish(tmp_path, str(key("1-1-0")), CLICK_SCHEMA)
+    pattern = "iglu:com.acme/link_click/jsonschema"
+    resolver = Resolver([str(tmp_path)], rules=Rules(entities=((f"{pattern}/1-0-*", "skip"), (f"{pattern}/1-*-*", "json"))))
+    assert resolver.skips(key("1-0-0")) and not resolver.skips(key("1-1-0"))
+    resolver.table(key(first))
+    assert [one.column.name for one in resolver.table(key("1-1-0")).columns] == ["data"]
 
 
 def test_a_version_that_is_only_listed_hurts_no_other(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
