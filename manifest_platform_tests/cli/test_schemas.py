@@ -79,6 +79,15 @@ def test_a_new_version_is_compared_with_the_one_before(shop: Shop, tmp_path: Pat
     assert main(["schemas", "diff", f"{MODEL}-0-1"]) == 4
 
 
+def test_a_number_in_place_of_money_is_told_as_breaking(shop: Shop, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for version, total in (("1-1-0", {"multipleOf": 0.01}), ("1-1-1", {})):
+        schema = {**SECOND, "properties": {**SECOND["properties"], "total": {"type": "number", **total}}}
+        publish(tmp_path / "schemas", f"{MODEL.removesuffix('/1')}/{version}", schema)
+    code, document = asked(capsys, "diff", f"{MODEL}-1-0", f"{MODEL}-1-1")
+    assert code == 1
+    assert "total is decimal(36,2) in 1-1-0 but double in 1-1-1" in document["problem"]
+
+
 def test_the_statement_of_each_engine_is_printed(shop: Shop, capsys: pytest.CaptureFixture[str]) -> None:
     engines = ("duckdb", "postgresql", "redshift", "snowflake")
     code, document = asked(capsys, "ddl", MODEL, *(text for one in engines for text in ("--engine", one)))

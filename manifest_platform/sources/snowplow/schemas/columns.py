@@ -14,6 +14,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from manifest_platform.column_types import widened
 from manifest_platform.listing import Column, Table, description
 from manifest_platform.shred.batch import SchemaError
 from manifest_platform.sources.snowplow.schemas import types
@@ -221,7 +222,7 @@ class _Fold:
 def _both(before: _Known, leaf: _Leaf, version: str, name: str) -> _Known:
     """Returns a known column with what a further version says about it. Raises SchemaError if no type holds both."""
     old = before.leaf
-    wide = types.common_type(old.type, leaf.type)
+    wide = widened(old.type, leaf.type)
     if wide is None:
         raise SchemaError(
             f"{name}: column {leaf.name[:_SHOWN]} is {old.type} in {before.version} but {leaf.type} in {version}, "

@@ -11,8 +11,6 @@ from collections.abc import Sequence
 from decimal import Decimal
 from typing import Any, TypeGuard
 
-from manifest_platform.column_types import widened
-
 _INT32 = (-(2**31), 2**31 - 1)
 _INT64 = (-(2**63), 2**63 - 1)
 _MOST_DIGITS = 38
@@ -51,17 +49,6 @@ def is_mixed(schema: dict[str, Any]) -> bool:
     """True if the column is text although values may be numbers or booleans."""
     found = _kinds_of_values(schema, _listed(schema))
     return len(found) > 1 and found <= _SCALARS and not found <= {"integer", "number"}
-
-
-def common_type(one: str, other: str) -> str | None:
-    """Returns the type of a column that two versions give a type each; None if none holds the values of both.
-
-    A number without `multipleOf` in one version may be any number, so that its column is a double.
-    """
-    wide = widened(one, other)
-    if wide is None and "double" in (one, other) and all(type_ == "double" or _is_of_number(type_) for type_ in (one, other)):
-        return "double"
-    return wide
 
 
 def _listed(schema: dict[str, Any]) -> list[Any]:
@@ -130,8 +117,3 @@ def _number_type(schema: dict[str, Any]) -> str:
 def _digits(bound: float) -> int:
     """Returns the number of digits before the point."""
     return len(str(abs(int(bound))))
-
-
-def _is_of_number(type_: str) -> bool:
-    """True for the types that `number` with `multipleOf` gives."""
-    return type_.startswith(tuple(f"decimal({size}," for size in _SIZES))

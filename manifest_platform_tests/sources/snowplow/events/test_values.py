@@ -109,6 +109,18 @@ def test_half_of_a_surrogate_pair_makes_a_bad_event(tmp_path: Path, text: str):
         fit("\ud800", "string")
 
 
+MONEY = "12345678901234567.89"
+
+
+@pytest.mark.parametrize("later", [[], [{"type": "number"}]], ids=["alone", "beside any number"])
+def test_money_keeps_its_digits_whatever_is_published_later(tmp_path: Path, later: list[Any]):
+    for version, schema in zip((FIRST, SECOND), [{"type": "number", "multipleOf": 0.01}, *later], strict=False):
+        publish(tmp_path, version, {"properties": {"total": schema}})
+    cell = contexts(entity(FIRST, {"total": "@"})).replace('"@"', MONEY)
+    result = shred_lines(enriched(contexts=cell), Resolver([str(tmp_path)]))
+    assert result.tables[TABLE]["total"].to_pylist() == [Decimal(MONEY)]
+
+
 def test_an_empty_property_name_has_a_column(tmp_path: Path):
     schema = {"properties": {"": {"type": "string"}, "a": {"properties": {"": {"type": "string"}}}}}
     assert row_of(tmp_path, schema, {"": "x", "a": {"": "y"}}) == {"_": "x", "a_": "y", "other_properties": None}

@@ -99,6 +99,18 @@ def test_a_small_integer_beside_a_number_is_a_double_and_a_large_one_contradicts
             columns(*({"a": one} for one in versions))
 
 
+@pytest.mark.parametrize(
+    "exact",
+    [{"type": "number", "multipleOf": 0.01}, {"type": "integer", "minimum": 0, "maximum": 2**70}],
+    ids=["money", "large integer"],
+)
+def test_a_decimal_beside_any_number_contradicts_it_because_a_double_loses_digits(exact: dict):
+    number = {"type": "number"}
+    for versions in ([exact, number], [number, exact]):
+        with pytest.raises(SchemaError, match="no type holds both without loss"):
+            columns(*({"a": one} for one in versions))
+
+
 def test_versions_that_contradict_one_another_are_named():
     with pytest.raises(
         SchemaError, match=r"iglu:com.acme/a/jsonschema/1: column my_field is bigint in 1-0-0 but string in 1-0-1"
