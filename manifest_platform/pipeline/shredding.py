@@ -12,8 +12,7 @@ from collections import Counter
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from manifest_platform import failpoints, packs, progress, storage
-from manifest_platform.faults import Misconfigured, Transient
+from manifest_platform import failpoints, packs, storage
 from manifest_platform.listing import BAD_TABLE, LISTING_FILE, Listing, ShreddedType, Table
 from manifest_platform.manifest import (
     OUTPUT,
@@ -37,13 +36,15 @@ from manifest_platform.manifest.claims import MESSAGE_LIMIT
 from manifest_platform.manifest.item import short_name
 from manifest_platform.pipeline.events import ItemFailed, PutBack, Shredded, ShreddedAgain
 from manifest_platform.pipeline.families import TableTaken, take_tables
+from manifest_platform.pipeline.isolation import Isolation, NotCharged
 from manifest_platform.pipeline.pipeline import Pipeline
+from manifest_platform.pipeline.shredding_job import Shredding
 from manifest_platform.quantities import count_of
 from manifest_platform.remedies import Action, Remedy
 from manifest_platform.shred.batch import Cause, Directory, ShredFailure, works
 from manifest_platform.sources.errors import LandingDamaged, LandingError
 from manifest_platform.sources.source import SHRED
-from manifest_platform.spark import SparkUnavailable, cancellable, watched
+from manifest_platform.spark import SparkUnavailable, cancellable
 from manifest_platform.warehouse.errors import Unavailable
 
 if TYPE_CHECKING:
@@ -110,8 +111,8 @@ def shred_with(
     """Shreds ready items in one Spark job. Each item ends separately: Processed, Failed or put back.
 
     A fault that is not the item's puts it back: a landing, output or registry that cannot be reached or refuses access, or a
-    lost Spark. A job that died is repeated by halves, until the directory that causes it is alone. Raises SparkUnavailable
-    before any claim, LeaseLost. Any thread may call it: it uses no warehouse.
+    lost Spark, a cluster that fails. A job that died is repeated by halves, until the directory that causes it is alone. Raises
+    SparkUnavailable before any claim, LeaseLost. Any thread may call it: it uses no warehouse.
     """
     suspected = len(items) == 1 and items[0].died_with(Application(SHRED)) is not None
     if suspected and not works(session):
@@ -123,7 +124,7 @@ def shred_with(
             left.update({one.item.key.id: one for one in pipeline.manifest.claim(lease, items)})
             count = len(left)
             with cancellable(session) as cancel, lease.canceling(cancel):
-                results = _charged_to_none(list(_attempt(pipeline, lease, session, left)))
+                results = list(_attempt(pipeline, lease, session, left))
         lease.check()
         seconds = time.monotonic() - started
         each = (pipeline.manifest.store.requests - requests) // max(1, count)
@@ -203,42 +204,10 @@ def _attempt(
                 unreached, failures = failure, failures + 1
             yield failure
     if directories:
-        yield from _by_halves(pipeline, lease, session, directories)
-
-
-def _by_halves(
-    pipeline: Pipeline, lease: Lease, session: SparkSession, directories: Sequence[Directory]
-) -> Iterator[Listing | ShredFailure]:
-    """Shreds directories in one job. If the job dies, it is repeated in two halves, and so on."""
-    lease.check()
-    what = count_of(len(directories), "directory", "directories")
-    size = sum(bytes_ for directory in directories for _, bytes_ in directory.files)
-    try:
-        with progress.work(f"shredding {what}", size, progress.BYTES) as work, watched(session, work):
-            results = pipeline.source.shred(session, directories)
-    except (Misconfigured, Transient) as error:
-        results = [ShredFailure.of(directory, error) for directory in directories]
-    died = any(isinstance(result, ShredFailure) and result.cause is Cause.DIED for result in results)
-    if not died or len(directories) == 1:
-        yield from results
-        return
-    directories = [dataclasses.replace(directory, is_repeated=True) for directory in directories]
-    half = len(directories) // 2
-    log.warning("a Spark job with %s directories died: it is repeated by halves", len(directories))
-    yield from _by_halves(pipeline, lease, session, directories[:half])
-    yield from _by_halves(pipeline, lease, session, directories[half:])
-
-
-def _charged_to_none(results: list[Listing | ShredFailure]) -> list[Listing | ShredFailure]:
-    """Returns the results with deaths as a loss of Spark, if several directories died alone and no other was shredded.
-
-    Each was alone in its last job, so one deadly directory explains one death. Of a cluster that loses workers as fast as it
-    starts them, an empty job may still come through, which says nothing about any of them.
-    """
-    died = [one for one in results if isinstance(one, ShredFailure) and one.cause is Cause.DIED]
-    if len(died) < 2 or any(isinstance(one, Listing) for one in results):
-        return results
-    return [dataclasses.replace(one, cause=Cause.LOST) if one in died else one for one in results]
+        for directory, result in Isolation(Shredding(pipeline, lease, session, claims)).results(directories):
+            if isinstance(result, NotCharged):
+                result = ShredFailure(directory.item, directory.attempt, result.reason, Cause.OUTAGE)
+            yield result
 
 
 def _not_shredded(pipeline: Pipeline, claim: Claim, result: ShredFailure, suspected: bool) -> ItemFailed | PutBack:

@@ -231,36 +231,133 @@ class Sick(Inline):
             raise RuntimeError("ExecutorLostFailure") from None
 
 
-@pytest.fixture
-def sick(monkeypatch: pytest.MonkeyPatch) -> Callable[[], None]:
-    """Makes every worker die that shreds; returns what ends that."""
-    shred_batch = shredder.shred_batch
+class Workers:
+    """What Spark's workers do with directories: they die in the first `deaths` jobs, and in each job with one of `deadly`."""
 
-    def deadly(spark: Any, directories: Any, tasks: Any, work: Any, options: Any) -> Any:
-        def die(_task: Any) -> Any:
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.deaths, self.deadly = 0, set[str]()
+        self.jobs: list[list[str]] = []
+        self._shred_batch = shredder.shred_batch
+        monkeypatch.setattr(shredder, "shred_batch", self)
+
+    def __call__(self, spark: Any, directories: Any, tasks: Any, work: Any, options: Any) -> Any:
+        names = [directory.item.rpartition("/")[2] for directory in directories]
+        self.jobs.append(names)
+        dies, self.deaths = self.deaths > 0 or bool(self.deadly.intersection(names)), max(0, self.deaths - 1)
+
+        def killed(_task: Any) -> Any:
             raise Killed
 
-        return shred_batch(spark, directories, tasks, die, options)
-
-    monkeypatch.setattr(shredder, "shred_batch", deadly)
-    return lambda: monkeypatch.setattr(shredder, "shred_batch", shred_batch)
+        return self._shred_batch(spark, directories, tasks, killed if dies else work, options)
 
 
-def test_a_cluster_that_loses_all_its_workers_is_charged_to_no_item(tmp_path: Path, sick: Callable[[], None]) -> None:
+@pytest.fixture
+def workers(monkeypatch: pytest.MonkeyPatch) -> Workers:
+    return Workers(monkeypatch)
+
+
+ALWAYS = 10**9
+
+
+def test_a_cluster_that_loses_all_its_workers_is_charged_to_no_item(tmp_path: Path, workers: Workers) -> None:
     """An empty job came through between two losses, and two jobs that died failed twelve of twelve items."""
     shop = Shop(tmp_path, lease={"max_attempts": 1})
+    workers.deaths = ALWAYS
     with shop.open() as pipeline:
         shop.land(pipeline, *range(12), events=1)
+        for _ in range(2):
+            _, report = drained(pipeline, Sick())
+            assert (report.stop, report.failed, report.put_back) == (Stop.UNAVAILABLE, 0, 12)
+            assert "ExecutorLostFailure" in report.reason
+            assert "died alone, and no other work shows that the cluster is sound" in report.reason
+        workers.deaths = 0
         _, report = drained(pipeline, Sick())
-        assert (report.stop, report.failed, report.put_back) == (Stop.UNAVAILABLE, 0, 12)
-        assert "ExecutorLostFailure" in report.reason
-        _, report = drained(pipeline, Sick())
-        assert (report.stop, report.failed, report.put_back) == (Stop.UNAVAILABLE, 0, 6), "tried with fewer, in case of one"
-        sick()
-        _, report = drained(pipeline, Inline())
         assert (report.stop, report.failed, report.loaded) == (Stop.IDLE, 0, 12)
     assert shop.seen.runs == run_names(*range(12))
     assert not shop.doubled_events
+
+
+@pytest.mark.parametrize(("items", "before", "jobs"), [(1, 0, [1, 2, 5]), (1, 1, [1, 2, 5]), (4, 0, [4, 8]), (4, 1, [4, 5])])
+def test_a_cluster_that_fails_for_some_jobs_is_charged_to_no_item(
+    tmp_path: Path, workers: Workers, items: int, before: int, jobs: list[int]
+) -> None:
+    """One that failed for four jobs and then worked failed two of four items."""
+    shop = Shop(tmp_path, lease={"max_attempts": 1})
+    with shop.open() as pipeline:
+        if before:
+            shop.land(pipeline, 0, events=1)
+            assert drained(pipeline, Sick())[1].loaded == 1
+        begin = before
+        for deaths in jobs:
+            shop.land(pipeline, *range(begin, begin + items), events=1)
+            begin += items
+            workers.deaths = deaths
+            for _ in range(deaths + 1):
+                _, report = drained(pipeline, Sick())
+                assert report.failed == 0, f"after {deaths} deaths"
+                if report.stop is Stop.IDLE:
+                    break
+            assert report.stop is Stop.IDLE
+    assert shop.seen.runs == run_names(*range(begin))
+    assert not shop.doubled_events
+
+
+def test_a_cluster_that_fails_is_noticed_by_a_directory_that_was_shredded_before(tmp_path: Path, workers: Workers) -> None:
+    """Otherwise each directory of a large batch costs two jobs that die, in each drain."""
+    shop = Shop(tmp_path, lease={"max_attempts": 1})
+    with shop.open() as pipeline:
+        shop.land(pipeline, 0, events=1)
+        drained(pipeline, Sick())
+        shop.land(pipeline, *range(1, 9), events=1)
+        workers.deaths = ALWAYS
+        workers.jobs.clear()
+        _, report = drained(pipeline, Sick())
+        assert (report.stop, report.failed, report.put_back) == (Stop.UNAVAILABLE, 0, 8)
+        assert "died alone, and then work that was done before: the cluster is at fault" in report.reason
+        assert [len(names) for names in workers.jobs] == [8, 4, 2, 1, 1]
+        assert workers.jobs[-1] == run_names(0)
+        outputs = list((tmp_path / "shredded" / "shop" / run_name(0)).iterdir())
+        assert len(outputs) == 1, "what was shredded to see whether Spark works is removed"
+
+
+def test_directories_that_kill_their_workers_fail_alone_on_a_cluster_that_works(tmp_path: Path, workers: Workers) -> None:
+    shop = Shop(tmp_path, lease={"max_attempts": 1})
+    workers.deadly = set(run_names(0, 3))
+    with shop.open() as pipeline:
+        shop.land(pipeline, *range(4), events=1)
+        events, report = drained(pipeline, Sick())
+        assert [event.key.name for event in events if isinstance(event, ItemFailed)] == run_names(0, 3)
+        assert (report.shredded, report.put_back) == (2, 0)
+        assert workers.jobs.count(run_names(0)) == 2, "once more, at the end of the batch"
+
+
+def test_an_only_directory_that_kills_its_worker_fails_once_another_shows_that_the_cluster_works(
+    tmp_path: Path, workers: Workers
+) -> None:
+    shop = Shop(tmp_path, lease={"max_attempts": 1})
+    workers.deadly = set(run_names(0))
+    with shop.open() as pipeline:
+        shop.land(pipeline, 0, events=1)
+        for _ in range(4):
+            _, report = drained(pipeline, Sick())
+            assert (report.stop, report.failed, report.put_back) == (Stop.UNAVAILABLE, 0, 1)
+            assert f"{run_name(0)} died alone, and no other work shows that the cluster is sound" in report.reason
+        shop.land(pipeline, 1, events=1)
+        events, report = drained(pipeline, Sick())
+        assert [event.key.name for event in events if isinstance(event, ItemFailed)] == run_names(0)
+        assert report.shredded == 1
+
+
+def test_a_directory_that_kills_its_worker_uses_up_its_attempts_alone(tmp_path: Path, workers: Workers) -> None:
+    shop = Shop(tmp_path, lease={"max_attempts": 3})
+    with shop.open() as pipeline:
+        shop.land(pipeline, 0, events=1)
+        drained(pipeline, Sick())
+        workers.deadly = set(run_names(1))
+        shop.land(pipeline, 1, events=1)
+        stops = [drained(pipeline, Sick())[1].stop for _ in range(3)]
+        assert stops == [Stop.UNAVAILABLE, Stop.UNAVAILABLE, Stop.BLOCKED]
+        assert history(pipeline, 1)[-1] == "shred Failed transient"
 
 
 class Flaky(Inline):
@@ -279,9 +376,10 @@ class Flaky(Inline):
 
 
 def test_an_item_alone_with_a_lost_spark_is_charged_only_if_that_happens_again_and_again(
-    tmp_path: Path, sick: Callable[[], None]
+    tmp_path: Path, workers: Workers
 ) -> None:
     shop = Shop(tmp_path, lease={"max_attempts": 1})
+    workers.deaths = ALWAYS
     with shop.open() as pipeline:
         shop.land(pipeline, 0, events=1)
         for _ in range(2):
