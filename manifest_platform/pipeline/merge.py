@@ -63,6 +63,7 @@ from manifest_platform.merging.transitions import (
     synced,
 )
 from manifest_platform.pipeline.events import Stop
+from manifest_platform.pipeline.isolation import Isolation, NotCharged
 from manifest_platform.pipeline.pipeline import Pipeline
 from manifest_platform.pipeline.shredding import OutputGone, files_of, object_problem, shred_again
 from manifest_platform.sources.source import SHRED
@@ -74,6 +75,7 @@ if TYPE_CHECKING:
 
     from manifest_platform.merging.kernel import Merged, MergeTask
     from manifest_platform.merging.spark_job import MergeFailure
+    from manifest_platform.pipeline.range_merging import Results
 
 log = logging.getLogger(__name__)
 
@@ -431,7 +433,12 @@ def _do(
     early: bool,
     left: dict[str, Claimed],
 ) -> Iterator[MergeEvent]:
-    """Does claimed jobs in one Spark job, and ends each separately. `left`: the jobs that are not ended yet."""
+    """Does claimed jobs in one Spark job, and ends each separately. `left`: the jobs that are not ended yet.
+
+    If the Spark job dies, the job that kills it is isolated. Raises SparkUnavailable if Spark or its cluster fails, which is
+    charged to none.
+    """
+    from manifest_platform.pipeline.range_merging import PartitionTasks, RangeMerging
     from manifest_platform.spark import cancellable, watched
 
     work: list[_Work] = []
@@ -442,11 +449,12 @@ def _do(
             continue
         planned = plan_of(merging, one.partition, table, early) if table.enabled else Plan((), False, "it is disabled")
         work.append(_Work(one, table, planned))
-    tasks = [task for one in work for task in one.tasks(merging)]
-    results: list[Merged | MergeFailure] = []
-    if tasks:
+    parts = [PartitionTasks(one.claimed.job.id, one.tasks(merging)) for one in work if one.ranges]
+    results: dict[str, Results | NotCharged] = {}
+    if parts:
         objects = [found for one in work for planned in one.ranges for found in planned.objects]
-        yield MergeStarted(len(tasks), len(work), len(objects), sum(found.bytes for found in objects))
+        ranges = sum(len(one.ranges) for one in work)
+        yield MergeStarted(ranges, len(work), len(objects), sum(found.bytes for found in objects))
         session = spark()
         limit = merging.pipeline.config.limits.of("merge")
         with (
@@ -456,45 +464,24 @@ def _do(
             progress.work(f"merging {len(work)} partitions", sum(found.bytes for found in objects), progress.BYTES) as told,
             watched(session, told),
         ):
-            results = _merged_apart(session, [one.tasks(merging) for one in work], lease)
+            isolation = Isolation(RangeMerging(merging.inventory, merging.output, lease, session))
+            results = {part.job: result for part, result in isolation.results(parts)}
         failpoints.reach("merge.job_done")
     lease.check()
+    put_back = ""
     for one in work:
-        mine, results = results[: len(one.ranges)], results[len(one.ranges) :]
+        mine = results.get(one.claimed.job.id, ())
+        if isinstance(mine, NotCharged):
+            put_back = mine.reason
+            continue
         del left[one.claimed.job.id]
         try:
             yield _end(merging, one, mine)
             failpoints.reach("merge.committed")
         except JobLost as lost:
             log.warning("%s", lost)
-
-
-def _merged_apart(session: SparkSession, work: Sequence[Sequence[MergeTask]], lease: Lease) -> list[Merged | MergeFailure]:
-    """Merges the ranges of several jobs in one Spark job. If that dies, each job's ranges get a Spark job of their own.
-
-    So the death is charged to the job that causes it. Raises SparkUnavailable if Spark fails all of them, which is charged to
-    none.
-    """
-    from manifest_platform.merging.spark_job import MergeFailure, merge_all
-    from manifest_platform.shred.batch import works
-
-    def passing(found: Sequence[Merged | MergeFailure]) -> list[MergeFailure]:
-        return [one for one in found if isinstance(one, MergeFailure) and not one.permanent]
-
-    results = merge_all(session, [task for tasks in work for task in tasks])
-    lost = len(passing(results)) == len(results) and not works(session)
-    apart = [tasks for tasks in work if tasks]
-    if not lost and len(apart) > 1 and all(one.died for one in passing(results)) and passing(results):
-        log.warning("a Spark job that merged %s partitions died: it is repeated for each", len(apart))
-        results = []
-        for tasks in apart:
-            lease.check()
-            results += merge_all(session, tasks)
-        lost = len(passing(results)) == len(results) and all(one.died for one in passing(results))
-    if lost:
-        lease.check()
-        raise SparkUnavailable(passing(results)[0].message)
-    return results
+    if put_back:
+        raise SparkUnavailable(put_back)
 
 
 def _end(merging: Merging, work: _Work, results: Sequence[Merged | MergeFailure]) -> FinishedJob:

@@ -16,9 +16,10 @@ from manifest_platform.demo.events import SCHEMAS
 from manifest_platform.manifest import State
 from manifest_platform.merging import spark_job
 from manifest_platform.pipeline import ItemFailed, PutBack, Shredded, ShredStarted, Stop
-from manifest_platform.pipeline.merge import MergeReport, Merging, merge
+from manifest_platform.pipeline.merge import MergeReport, Merging, merge, register
 from manifest_platform.sources.snowplow.events import shredder
 from manifest_platform_tests.pipeline.shop import REPOSITORY, Shop, drained, history, keys, run_name, run_names
+from manifest_platform_tests.pipeline.test_merge import read, rows_of
 from manifest_platform_tests.sources.snowplow.schemas.test_registry import Site, site
 
 __all__ = ["site"]  # a fixture
@@ -397,27 +398,94 @@ class Gone:
         raise RuntimeError("the cluster is gone")
 
 
-def test_a_merge_that_kills_its_worker_fails_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    shop = Shop(tmp_path, merge={"first_day": "2024-05-01", "max_attempts": 1})
-    run, deadly = spark_job._merge_task, {"all"}
+class Merges:
+    """What Spark's workers do with merges: they die in the first `deaths` jobs, and in each with one of the `deadly` tables."""
 
-    def die(task: Any, options: Any) -> Any:
-        if "all" in deadly or task.table in deadly:
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.deaths, self.deadly = 0, set[str]()
+        self.jobs: list[list[str]] = []
+        self._run, self._merge_task = spark_job._run, spark_job._merge_task
+        monkeypatch.setattr(spark_job, "_run", self)
+        monkeypatch.setattr(spark_job, "_merge_task", self._task)
+
+    def __call__(self, spark: Any, tasks: Any, options: Any) -> Any:
+        self.jobs.append([task.table for task in tasks])
+        self._dies, self.deaths = self.deaths > 0 or bool(self.deadly.intersection(self.jobs[-1])), max(0, self.deaths - 1)
+        return self._run(spark, tasks, options)
+
+    def _task(self, task: Any, options: Any) -> Any:
+        if self._dies:
             raise Killed
-        return run(task, options)
+        return self._merge_task(task, options)
 
-    monkeypatch.setattr(spark_job, "_merge_task", die)
+
+@pytest.fixture
+def merges(monkeypatch: pytest.MonkeyPatch) -> Merges:
+    return Merges(monkeypatch)
+
+
+def merged(pipeline: Any) -> MergeReport:
+    *_, report = merge(Merging(pipeline), lambda: cast(Any, Sick()))
+    assert isinstance(report, MergeReport)
+    return report
+
+
+def test_a_merge_that_kills_its_worker_fails_alone(tmp_path: Path, merges: Merges) -> None:
+    shop = Shop(tmp_path, merge={"first_day": "2024-05-01", "max_attempts": 1})
     with shop.open() as pipeline:
         shop.land(pipeline, 0, events=20)
         drained(pipeline, Inline())
-        *_, report = merge(Merging(pipeline), lambda: cast(Any, Sick()))
-        assert isinstance(report, MergeReport)
-        assert (report.stop, report.failed, report.merged) == (Stop.UNAVAILABLE, 0, 0), "each died alone: it is the cluster"
-        deadly.symmetric_difference_update({"all", "events"})
-        *_, report = merge(Merging(pipeline), lambda: cast(Any, Sick()))
-        assert isinstance(report, MergeReport)
+        merges.deaths = ALWAYS
+        report = merged(pipeline)
+        assert (report.stop, report.failed, report.merged) == (Stop.UNAVAILABLE, 0, 0)
+        assert "died alone, and no other work shows that the cluster is sound" in report.reason
+        merges.deaths, merges.deadly = 0, {"events"}
+        merges.jobs.clear()
+        report = merged(pipeline)
         assert report.failed == 1
         assert report.merged > 1, "the others are merged"
+        assert merges.jobs.count(["events"]) == 2, "once more, at the end"
+
+
+def test_a_cluster_that_fails_for_some_jobs_is_charged_to_no_partition(tmp_path: Path, merges: Merges) -> None:
+    """One that failed until some partitions were tried alone, and then worked, set those aside."""
+    shop = Shop(tmp_path, merge={"first_day": "2024-05-01", "max_attempts": 1})
+    with shop.open() as pipeline:
+        days = [day * 144 for day in range(5)]
+        for day, deaths, stop in zip(days, (0, 2, 3, 4, ALWAYS), 3 * [Stop.IDLE] + 2 * [Stop.UNAVAILABLE], strict=True):
+            shop.land(pipeline, day, events=20)
+            drained(pipeline, Inline())
+            merges.deaths = deaths
+            merges.jobs.clear()
+            report = merged(pipeline)
+            assert (report.failed, report.stop) == (0, stop), f"{deaths} deaths"
+            assert bool(report.merged) == (stop is Stop.IDLE)
+            if stop is Stop.UNAVAILABLE:
+                assert len(merges.jobs) <= 5, "a range that was merged before shows at once that the cluster is at fault"
+                assert "died alone, and then work that was done before: the cluster is at fault" in report.reason
+        merges.deaths = 0
+        report = merged(pipeline)
+        assert (report.failed, report.stop) == (0, Stop.IDLE)
+        assert rows_of(pipeline, *days) == read(Merging(pipeline)), "each row once"
+
+
+def test_an_only_partition_that_kills_its_worker_is_charged_if_one_before_can_be_merged(tmp_path: Path, merges: Merges) -> None:
+    shop = Shop(tmp_path, merge={"first_day": "2024-05-01", "max_attempts": 2})
+    with shop.open() as pipeline:
+        shop.land(pipeline, 0, events=20)
+        drained(pipeline, Inline())
+        merged(pipeline)
+        folders = len(list((tmp_path / "merged").rglob("*.parquet")))
+        shop.land(pipeline, 1, events=20)
+        drained(pipeline, Inline())
+        merging = Merging(pipeline)
+        [*_] = register(merging)
+        [day] = {one.date for one in merging.inventory.partitions("events")}
+        merges.deadly = {"events"}
+        *_, report = merge(merging, lambda: cast(Any, Sick()), asked=[("events", day)])
+        assert isinstance(report, MergeReport)
+        assert (report.failed, report.merged) == (1, 0)
+        assert len(list((tmp_path / "merged").rglob("*.parquet"))) == folders, "what was merged to see that is removed"
 
 
 def test_a_lost_cluster_is_charged_to_no_partition_of_a_merge(tmp_path: Path) -> None:
