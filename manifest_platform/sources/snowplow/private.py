@@ -93,12 +93,6 @@ class Private:
         """Vendor and name of the schemas with private properties, in lower case."""
         return frozenset(_name(family) for family, _ in self.entities)
 
-    @property
-    def hashes(self) -> bool:
-        """True if any value is hashed. Only the hash is kept then, in bad rows too."""
-        entities = (action for _, paths in self.entities for _, action in paths)
-        return "hash" in {*(action for _, action in self.atomic), *entities}
-
     def paths(self, schema: str) -> Paths:
         """Returns the private paths of a schema or its model, with what is done."""
         return next((paths for family, paths in self.entities if schema == family or schema.startswith(f"{family}-")), ())

@@ -208,17 +208,18 @@ class SnowplowEnriched(Source):
     def replays(self) -> Replays | None:
         """Every line is an event by itself. Raises RegistryRefused if the key of a registry is not set.
 
-        Raises Refused for a dataset with hashed values: its bad rows have the hashes, which would be hashed again.
+        Raises Refused for a dataset with private columns: a bad row is not the line that landed. A hashed value would be
+        hashed again, and a line without what was dropped is not known again once other columns are dropped.
         """
         from manifest_platform.sources.snowplow.bad.replays import EventReplays
         from manifest_platform.sources.snowplow.schemas.resolver import Resolver
 
         settings = self.settings.shred
         rules = settings.rules()
-        if rules.private and rules.private.hashes:
+        if rules.private:
             raise Refused(
-                f"bad rows of dataset {self.dataset} cannot be replayed: they have values that are hashed already"
-                " (shred.private), and would be hashed again. Shred the items again from what landed, then reload them"
+                f"bad rows of dataset {self.dataset} cannot be replayed: they are not the lines that landed, because private"
+                " values are dropped or hashed (shred.private). Shred the items again from what landed, then reload them"
             )
         resolver = Resolver(self._registries(), settings.registry_limits, settings.tables, rules)
         complete = self.completeness

@@ -15,10 +15,11 @@ from pydantic import ValidationError
 from manifest_platform import masking
 from manifest_platform.manifest import Refused
 from manifest_platform.sources.snowplow.criteria import form_of
+from manifest_platform.sources.snowplow.events.duplicates import decide, identities, repeated
 from manifest_platform.sources.snowplow.events.hiding import Hiding
 from manifest_platform.sources.snowplow.events.shredder import ShreddedEvents, shred_lines
 from manifest_platform.sources.snowplow.private import PrivateRefused
-from manifest_platform.sources.snowplow.rules import Rules
+from manifest_platform.sources.snowplow.rules import Kinds, Rules
 from manifest_platform.sources.snowplow.schemas.resolver import Resolver
 from manifest_platform.sources.snowplow.settings import SnowplowSettings, SnowplowShredSettings
 from manifest_platform.sources.snowplow.source import SnowplowEnriched
@@ -330,13 +331,24 @@ def test_other_values_of_a_cell_with_private_ones_keep_their_digits() -> None:
     assert numbers in hiding.hidden(line) and b'"age"' not in hiding.hidden(line)
 
 
-def test_bad_rows_with_hashed_values_are_not_replayed() -> None:
+def test_bad_rows_without_their_private_values_are_not_replayed() -> None:
     def source(columns: dict[str, dict[str, str]]) -> SnowplowEnriched:
         shred = {"output": "/o", "schemas": ["/r"], "private": {"salt_variable": "PRIVATE_SALT", "columns": columns}}
         told = {"source": "snowplow_enriched", "landing": {"root": "/l"}, "shred": shred}
         return SnowplowEnriched("shop", SnowplowSettings.model_validate(told))
 
-    for columns in ({"events": {"user_ipaddress": "hash"}}, {USER: {"email": "hash"}}):
-        with pytest.raises(Refused, match="would be hashed again"):
+    for columns in ({"events": {"user_ipaddress": "hash"}}, {USER: {"email": "hash"}}, {"events": {"user_id": "drop"}}):
+        with pytest.raises(Refused, match="are not the lines that landed, because private values are dropped or hashed"):
             _ = source(columns).replays
-    assert source({"events": {"user_id": "drop"}}).replays
+    assert source({}).replays
+
+
+def test_a_bad_copy_keeps_its_id_and_has_no_private_value(tmp_path: Path) -> None:
+    """Synthetic duplicates get new ids before they are cut; a bad row is the line as it landed but for private values."""
+    data = b"".join(enriched(user_id="secret-id", event_fingerprint=one, txn_id=one) + b"\n" for one in ("1", "many"))
+    own = private()
+    found = decide(repeated([identities(data)]), Kinds(synthetic=True)).of(0)
+    marked = found.within(data, 0, "f") if found else None
+    result = shred_lines(data, Resolver([str(tmp_path)]), rules=own, marked=marked)
+    [row] = result.bad.to_pylist()
+    assert own.private and Hiding(own.private).hidden(data).splitlines()[1] == row["raw"].encode()

@@ -318,13 +318,13 @@ def _shredded(
     replayed: Mapping[str, str],
 ) -> ShreddedEvents:
     text = marked.data if marked else data
-    hidden = Hiding(rules.private).hidden(text) if rules.private else text
+    hiding = Hiding(rules.private) if rules.private else None
+    hidden = hiding.hidden(text) if hiding else text
     lines = cut(hidden)
     if marked:
         marked.mend(lines)
-    source = lines.source if not rules.private else marked.source if marked else data
-    if rules.private:
-        lines.source = hidden
+    if hiding:
+        lines.source = hiding.hidden(data) if marked else hidden
     events = event_columns(lines)
     if rules.oldest:
         refuse_old_times(lines, events, rules.oldest)
@@ -332,7 +332,7 @@ def _shredded(
     found = list(entity_tables(lines, events, resolver, budget, rules, came))
     wide = _wide(events, found, lines, rules)
     if replayed:
-        _refuse_replayed(lines, source, replayed, marked.left_out if marked else ())
+        _refuse_replayed(lines, data, replayed, marked.left_out if marked else ())
     keep = ~np.isin(lines.line, np.fromiter(lines.reasons, np.int64, len(lines.reasons)))
     tables = {}
     definitions = {}
@@ -349,7 +349,7 @@ def _shredded(
         types[EVENTS_TABLE] |= entity_types(found, keep)
     own = self_describing(found, keep)
     good = tables[EVENTS_TABLE].num_rows if EVENTS_TABLE in tables else 0
-    bad = _bad(lines, file, first_line, source, _shown(rules, resolver, budget))
+    bad = _bad(lines, file, first_line, data, _shown(rules, resolver, budget))
     return ShreddedEvents(tables, definitions, bad, lines.count, good, types, _duplicates(lines, marked), own)
 
 
