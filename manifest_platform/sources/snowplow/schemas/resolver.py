@@ -88,7 +88,8 @@ class Resolver:
     def warm(self, data: bytes) -> None:
         """Asks at once for the schemas that lines name most, so that each is not waited for alone. Called with each chunk.
 
-        Only the first chunk is looked at. A schema that only one line names is left to its line, and so are all faults.
+        Only the first chunk is looked at. A schema that only one line names is left to its line, and so are all faults. Schemas
+        whose entities become no rows are not asked for.
         """
         if self._is_warm or all(place.is_local for place in self._places):
             return
@@ -96,8 +97,8 @@ class Resolver:
         named = Counter(found.decode() for found in _NAMED.findall(data))
         models: dict[str, SchemaKey] = {}
         for text, times in named.most_common(_MOST_WARMED):
-            if times > 1 and is_key(text) and not text.startswith(_WRAPPERS):
-                models.setdefault((key := SchemaKey.parse(text)).family, key)
+            if times > 1 and is_key(text) and not text.startswith(_WRAPPERS) and not self.skips(key := SchemaKey.parse(text)):
+                models.setdefault(key.family, key)
         faults: list[BaseException] = []
         missing: list[SchemaKey] = []
 
