@@ -2,8 +2,8 @@
 
 The columns are those of the layout with JSON: `contexts_…` is an array of structs, `unstruct_event_…` a struct. Fields have
 names in snake case, and the types of the columns that the model's table would have. Nested objects are structs; an array, and a
-value of several types, is JSON text. A column is named as the model's table would be, so that no two models share one. The
-version of a schema that breaks its model has a column of its own, as it has a table.
+value of several types, is JSON text. The version of a schema that breaks its model has a column of its own, as it has a table.
+No two models share a column: a run that has both fails, until `shred.tables` gives one of them another name.
 """
 
 from __future__ import annotations
@@ -18,11 +18,12 @@ import pyarrow.compute
 from manifest_platform import nested_types
 from manifest_platform.column_types import arrow_type
 from manifest_platform.listing import Column, Table
+from manifest_platform.shred.batch import TwoFamilies
 from manifest_platform.sources.snowplow.events.atomic import EVENTS
 from manifest_platform.sources.snowplow.events.entities import Entities
-from manifest_platform.sources.snowplow.events.wide import CONTEXTS, UNSTRUCT, VERSION
+from manifest_platform.sources.snowplow.events.wide import CONTEXTS, UNSTRUCT, VERSION, column_name
 from manifest_platform.sources.snowplow.schemas.columns import HIERARCHY, EntityTable
-from manifest_platform.sources.snowplow.schemas.keys import snake_case
+from manifest_platform.sources.snowplow.schemas.keys import SchemaKey, snake_case
 
 
 @dataclass
@@ -50,8 +51,19 @@ class _Node:
 
 
 def lake_events(events: pa.Table, found: Sequence[Entities]) -> tuple[Table, pa.Table]:
-    """Returns the definition and the rows of the wide table. `found`: the entities of these events, by model."""
-    columns = {column.name: (column, values) for each in found for column, values in _columns(each, events.num_rows)}
+    """Returns the definition and the rows of the wide table. `found`: the entities of these events, by model.
+
+    Raises TwoFamilies for two models whose columns have one name.
+    """
+    columns: dict[str, tuple[Column, pa.Array]] = {}
+    families: dict[str, str] = {}
+    for each in found:
+        family = str(each.definition.table.family)
+        for column, values in _columns(each, events.num_rows):
+            other = families.setdefault(column.name, family)
+            if other != family:
+                raise TwoFamilies(column.name.removeprefix(f"{CONTEXTS}_").removeprefix(f"{UNSTRUCT}_"), other, family)
+            columns[column.name] = column, values
     wide = [columns[name] for name in sorted(columns)]
     definition = replace(EVENTS, columns=(*EVENTS.columns, *(column for column, _ in wide)))
     arrays = [*events.columns, *(values for _, values in wide)]
@@ -68,7 +80,7 @@ def _columns(entities: Entities, events: int) -> Iterator[tuple[Column, pa.Array
         rows = entities.rows[chosen]
         root = _tree(definition, has_version=cell != UNSTRUCT)
         values = _structs(root, entities.table.filter(pa.array(chosen)))
-        name = f"{cell}_{definition.table.name}"
+        name = _name(definition, cell)
         if cell == UNSTRUCT:
             places = np.full(events, -1)
             places[rows] = np.arange(len(rows))
@@ -79,6 +91,14 @@ def _columns(entities: Entities, events: int) -> Iterator[tuple[Column, pa.Array
             offsets = pa.array(np.concatenate([[0], np.cumsum(counts)]), pa.int32())
             arrays = pa.ListArray.from_arrays(offsets, values, type=arrow_type(type_), mask=pa.array(counts == 0))
             yield Column(name, type_), arrays
+
+
+def _name(definition: EntityTable, cell: str) -> str:
+    """Returns the name of a column: that of the layout with JSON, with what the table's name has beyond that of its model."""
+    key, table = SchemaKey.parse(f"{definition.table.family}-0-0"), definition.table.name
+    if not table.startswith(key.table_name):
+        return f"{cell}_{table}"
+    return f"{column_name(key, cell)}{table.removeprefix(key.table_name)}"
 
 
 def _structs(root: _Node, table: pa.Table) -> pa.StructArray:

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from manifest_platform.shred.batch import TwoFamilies
 from manifest_platform.shred.rows import arrow_schema
 from manifest_platform.sources.snowplow.events.atomic import EVENTS
 from manifest_platform.sources.snowplow.events.shredder import ShreddedEvents, shred_lines
@@ -113,6 +114,28 @@ def test_names_that_are_alike_are_kept_apart_and_a_model_without_properties_has_
     [found] = entities(shredded(tmp_path, line))
     assert found["contexts_com_acme_alike_1"] == [{"_schema_version": "1-0-0", "foo_bar": "a", "foo_bar_": "b"}]
     assert found["unstruct_event_com_acme_empty_1"] == {"_schema_version": "1-0-0"}
+
+
+def test_columns_have_the_names_of_the_layout_with_json(tmp_path):
+    """Several capital letters in sequence: Snowplow's libraries divide such a name otherwise than a table's."""
+    odd = "iglu:com.acme/HTTPHeader/jsonschema/1-0-0"
+    publish(tmp_path, odd, {"type": "object", "properties": {"a": {"type": "string"}}})
+    line = enriched(contexts=contexts(entity(odd, {"a": "1"})), unstruct_event=unstruct(entity(odd, {"a": "2"})))
+    for rows in ("events", "lake"):
+        table = shred_lines(line, Resolver([str(tmp_path)]), rules=Rules(rows=rows)).tables["events"]
+        assert table.column_names[-2:] == ["contexts_com_acme_httpheader_1", "unstruct_event_com_acme_httpheader_1"]
+
+
+def test_two_models_with_one_column_name_are_told_and_can_be_named_apart(tmp_path):
+    families = ["iglu:com.acmeInc/thing/jsonschema/1", "iglu:com.acmeinc/thing/jsonschema/1"]
+    for family in families:
+        publish(tmp_path, f"{family}-0-0", {"type": "object", "properties": {"a": {"type": "string"}}})
+    line = enriched(contexts=contexts(*(entity(f"{family}-0-0", {"a": family}) for family in families)))
+    with pytest.raises(TwoFamilies, match=r"shred\.tables: \{iglu:com\.acmeinc/thing/jsonschema/1: com_acmeinc_thing_1_2\}"):
+        shredded(tmp_path, line)
+    named = Resolver([str(tmp_path)], tables={families[1]: "com_acmeinc_thing_1_2"})
+    [found] = entities(shred_lines(line, named, rules=Rules(rows="lake")))
+    assert [found[f"contexts_com_acmeinc_thing_1{end}"][0]["a"] for end in ("", "_2")] == families
 
 
 def test_properties_that_no_version_names_are_a_field_of_json(tmp_path):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+import json
 from pathlib import Path
 from typing import Any
 
@@ -106,6 +108,19 @@ def test_the_same_lines_are_bad_for_the_same_reasons_in_each_layout(resolver):
     tables, events = (shredded(resolver, *lines, rows=rows) for rows in ("tables", "events"))
     assert tables.bad.equals(events.bad)
     assert (events.lines, events.good, events.bad.num_rows) == (6, 1, 5)
+
+
+@pytest.mark.parametrize("validate", ["full", "off"])
+def test_what_no_column_of_json_holds_is_bad_though_a_table_would_leave_it_out(tmp_path, validate):
+    """Tables have no column for the property. Here it is in the entity's JSON, which would be another without it."""
+    publish(tmp_path, PAGE, {"type": "object", "properties": {"id": {"type": "string"}}})
+    for value in ("\0", functools.reduce(lambda inner, _: [inner], range(300), 1)):
+        line = enriched(contexts=contexts(entity(PAGE, {"id": "1", "other": "X"}))).replace(b'"X"', json.dumps(value).encode())
+        good = {
+            rows: shred_lines(line, Resolver([str(tmp_path)]), rules=Rules(rows=rows, validate=validate)).good
+            for rows in ("tables", "lake", "events")
+        }
+        assert good == {"tables": 1, "lake": 1, "events": 0}
 
 
 def test_entities_are_counted_by_schema_with_the_events(resolver):
