@@ -104,10 +104,10 @@ def completing(pipeline: Pipeline) -> str:
     """Returns the condition under which a directory is complete, and the setting to change if its writer does not follow it."""
     complete = pipeline.source.completeness
     if isinstance(complete, Marker):
-        return (
-            f"complete once it contains the file {complete.name}, which its writer writes last; if the writer does not write"
-            f" it, set datasets.{pipeline.name}.landing.complete: settle"
-        )
+        last = f"complete once it contains the file {complete.name}, which its writer writes last"
+        if pipeline.source.needs_marker:
+            return f"{last}; if it never comes, let the writer write the directory again"
+        return f"{last}; if the writer does not write it, set datasets.{pipeline.name}.landing.complete: settle"
     return f"complete once nothing in it has changed for {duration(complete.seconds)}"
 
 

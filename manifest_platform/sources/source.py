@@ -129,6 +129,7 @@ class Source(ABC):
     - `splits_types`: feeds where values of a type that a column cannot hold go to an additional column, since no snapshot
       brings them again
     - `joins_names`: True if a setting joins the names of nested properties to names of columns, by dots or underscores
+    - `needs_marker`: True if a directory cannot be read without the file that makes it complete
     - `main_table`: the table that exists before anything is shredded; None if there is none
     - `origins`: the ways to an item's rows in tables to which older releases wrote no load time
     - `retention`: how long the origin keeps directories; None if unknown
@@ -145,6 +146,7 @@ class Source(ABC):
     appends: ClassVar[bool]
     splits_types: ClassVar[frozenset[str]] = frozenset()
     joins_names: ClassVar[bool] = False
+    needs_marker: ClassVar[bool] = False
     main_table: ClassVar[str | None] = None
     origins: ClassVar[tuple[Origin, ...]] = ()
     retention: ClassVar[timedelta | None] = None

@@ -44,6 +44,13 @@ def test_status_reports_unregistered_directories_with_the_reason(strays: Shop, r
     assert run("status", "--no-landing")[1].splitlines()[1].startswith("shred")
 
 
+def test_a_run_that_its_seal_alone_completes_is_not_to_be_settled(strays: Shop, run) -> None:
+    strays.file.write_text(strays.file.read_text().replace("acme:", "acme:\n    source: snowplow_transformed"))
+    told = " ".join(run("status")[1].split())
+    assert "complete once it contains the file shredding_complete.json, which its writer writes last; if it never comes" in told
+    assert "settle" not in told
+
+
 def test_landing_check_answers_once_and_fails_if_anything_needs_a_look(strays: Shop, run, ask) -> None:
     code, out, _ = run("landing", "check", "--age", "0")
     assert code == 1

@@ -7,13 +7,13 @@ read.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 from urllib.parse import unquote
 
 from manifest_platform import storage
-from manifest_platform.listing import Listing
+from manifest_platform.listing import ABOUT_TABLE, Listing
 from manifest_platform.shred.batch import (
     CHUNK,
     Directory,
@@ -33,6 +33,7 @@ from manifest_platform.sources.snowplow.schemas.keys import SchemaKey, sibling
 from manifest_platform.sources.snowplow.schemas.resolver import Resolver
 from manifest_platform.sources.snowplow.seal import Seal
 from manifest_platform.sources.snowplow.sealing import write_seal
+from manifest_platform.sources.snowplow.settings import EVENTS_TABLE
 from manifest_platform.sources.snowplow.transformed.layout import TableFile, WideFile, file_at
 from manifest_platform.sources.snowplow.transformed.tsv import Model, shred_entities, shred_events
 from manifest_platform.sources.snowplow.transformed.wide import shred_parquet
@@ -104,12 +105,14 @@ def shred(
     runs: Sequence[TransformedRun],
     resolver: Callable[[], Resolver],
     options: Options | None = None,
+    fewer: bool = False,
 ) -> list[Listing | ShredFailure]:
     """Types a batch of transformed runs in one Spark job; returns a result for each, in the same order.
 
     Tables, dates and listing are those of an enriched run that this platform shreds. The bad rows that the transformer has set
     aside are not read. A run whose files disagree with its seal, in types or in the number of events, gives a ShredFailure.
-    `resolver`: returns the resolver of the schemas, in Spark's workers.
+    `resolver`: returns the resolver of the schemas, in Spark's workers. `fewer`: a run may have fewer events than its seal
+    counts.
     """
     options, started = options or Options(), datetime.now(UTC)
     tasks: list[Task[_Pieces]] = []
@@ -132,25 +135,46 @@ def shred(
         return shred_pieces(task, models[task.directory], resolver(), options)
 
     results = shred_batch(spark, runs, tasks, work, options)
-    return [failures.get(index) or _counted(run, seals[index], results[index], started) for index, run in enumerate(runs)]
+    return [
+        failures.get(index) or _counted(run, seals[index], results[index], started, fewer) for index, run in enumerate(runs)
+    ]
 
 
-def _counted(run: TransformedRun, seal: Seal, result: Listing | ShredFailure, started: datetime) -> Listing | ShredFailure:
+def _counted(
+    run: TransformedRun, seal: Seal, result: Listing | ShredFailure, started: datetime, fewer: bool
+) -> Listing | ShredFailure:
     """Seals a run with the types of the transformer's seal, and the layout that was written.
 
-    Returns a failure in place of a listing with another number of events than the seal says. Bad rows may be events.
+    Returns a failure in place of a listing with another number of events than the seal says. Bad rows may be events. The seal
+    counts too many if a task of the transformer was repeated, because it counts by accumulators of Spark; it never counts too
+    few.
     """
     if isinstance(result, ShredFailure):
         return result
-    if seal.good is None or result.good <= seal.good <= result.good + result.bad:
-        rows = "events" if seal.transformation == "WIDEROW" else "tables"
-        types = [(one.key, one.entity or "CONTEXT") for one in seal.types]
-        return write_seal(run, result, started, rows, types)
-    message = (
-        f"{run.place} has {result.good:,} events, but its seal counts {seal.good:,}: files are missing or were added; run the"
-        " transformer again, or accept the run once it is whole"
+    counts = f"{run.place} has {result.good:,} events, but its seal counts {seal.good or 0:,}"
+    if seal.good is not None and seal.good < result.good:
+        again = "files were added; run the transformer again, and accept the run"
+        return ShredFailure.of(run, Unusable(f"{counts}: {again}"))
+    if seal.good is not None and seal.good > result.good + result.bad:
+        if not fewer:
+            message = (
+                f"{counts}: files are missing, or the transformer has counted a repeated task twice. If files are missing, run"
+                " the transformer again, and accept the run. If not, set shred.fewer_events: load, and resolve the run"
+            )
+            return ShredFailure.of(run, Unusable(message))
+        result = _told(result, f"{result.good:,} events, and the seal of the run counts {seal.good:,}")
+    rows = "events" if seal.transformation == "WIDEROW" else "tables"
+    types = [(one.key, one.entity or "CONTEXT") for one in seal.types]
+    return write_seal(run, result, started, rows, types)
+
+
+def _told(listing: Listing, text: str) -> Listing:
+    """Returns the listing with a remark about its events."""
+    tables = tuple(
+        replace(one, descriptions={**one.descriptions, ABOUT_TABLE: text}) if one.name == EVENTS_TABLE else one
+        for one in listing.tables
     )
-    return ShredFailure.of(run, Unusable(message))
+    return replace(listing, tables=tables)
 
 
 def _plan(run: TransformedRun, seal: Seal, split_size: int) -> list[_Pieces]:

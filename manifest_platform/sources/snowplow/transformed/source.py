@@ -17,7 +17,7 @@ from manifest_platform.sources.preview import Bounds, Guess, Place
 from manifest_platform.sources.replays import Replays
 from manifest_platform.sources.snowplow import recognition
 from manifest_platform.sources.snowplow.source import SnowplowEnriched, parse_run_name
-from manifest_platform.sources.snowplow.transformed.settings import TransformedSettings
+from manifest_platform.sources.snowplow.transformed.settings import TransformedSettings, TransformedShredSettings
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -30,6 +30,7 @@ class SnowplowTransformed(SnowplowEnriched):
     """The runs that a transformer has shredded: loaded in order, like runs that the platform shreds itself."""
 
     model = TransformedSettings
+    needs_marker = True
 
     words = replace(
         SnowplowEnriched.words,
@@ -67,7 +68,13 @@ class SnowplowTransformed(SnowplowEnriched):
             uuid.uuid4().hex,
             Rules(names=settings.names),
         )
-        return shred(session, [one for one in directories if isinstance(one, TransformedRun)], resolver, self._options())
+        runs = [one for one in directories if isinstance(one, TransformedRun)]
+        return shred(session, runs, resolver, self._options(), self._allows_fewer)
+
+    @property
+    def _allows_fewer(self) -> bool:
+        settings = self.settings.shred
+        return isinstance(settings, TransformedShredSettings) and settings.fewer_events == "load"
 
     def _options(self) -> Options:
         from manifest_platform.shred.batch import Options

@@ -46,7 +46,7 @@ def shred_parquet(stream: BinaryIO, file: str, rows: int = ROWS) -> Iterator[tup
         for batch in opened.iter_batches(rows):
             yield batch.nbytes, shred_rows(pa.Table.from_batches([batch]), json, file, first_line)
             first_line += batch.num_rows
-    except (pa.ArrowInvalid, pa.ArrowNotImplementedError, UnicodeDecodeError, TypeError) as error:
+    except (pa.ArrowInvalid, pa.ArrowNotImplementedError, UnicodeDecodeError, TypeError, OverflowError) as error:
         raise Unusable(f"{file} cannot be read as wide rows in Parquet: {error}; run the transformer again") from error
 
 

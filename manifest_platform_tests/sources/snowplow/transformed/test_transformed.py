@@ -52,11 +52,19 @@ class TestSnowplowTransformed(SourceContract):
         self.landings += 1
         land_clicks(storage.local_path(source.root), f"run=2024-03-05-{10 + number:02d}-00-00", 3 + self.landings)
 
+    def test_a_run_is_complete_by_its_seal_only(self, told: dict[str, Any]):
+        told["landing"]["complete"] = "settle"
+        with pytest.raises(ValueError, match="a run cannot be read without its seal"):
+            TransformedSettings.model_validate(told)
+
     def test_the_rules_of_the_dataset_reach_the_resolver(self, told: dict[str, Any], monkeypatch: pytest.MonkeyPatch):
-        told["shred"]["names"] = "dotted"
+        told["shred"] |= {"names": "dotted", "fewer_events": "load"}
         source = SnowplowTransformed("ours", TransformedSettings.model_validate(told))
-        monkeypatch.setattr("manifest_platform.sources.snowplow.transformed.shredder.shred", lambda *given: [given[2]()])
-        [resolver] = source.shred(None, [])  # ty: ignore[invalid-argument-type]
+        monkeypatch.setattr(
+            "manifest_platform.sources.snowplow.transformed.shredder.shred", lambda *given: [given[2](), given[4]]
+        )
+        [resolver, fewer] = source.shred(None, [])  # ty: ignore[invalid-argument-type]
+        assert fewer is True
         assert isinstance(resolver, Resolver)
         assert "place.x" in [one.name for one in resolver.table(SchemaKey.parse(CLICK)).table.columns]
         assert source.replays is None
@@ -116,8 +124,8 @@ JSON = "output=good/vendor=com.acme/name=link_click/format=json/model=1/part-0"
         (GOOD, seal(1, [CLICK, PAGE]), "has no file of iglu:com.acme/WebPage/jsonschema/1, which its seal names"),
         (GOOD, seal(1), "has files of iglu:com.acme/link_click/jsonschema/1, which its seal does not name"),
         ({folder(CLICK): []}, seal(1, [CLICK]), "has no file of events, but its seal counts 1"),
-        (GOOD, seal(2, [CLICK]), "has 1 events, but its seal counts 2: files are missing or were added"),
-        ({ATOMIC_FILE: [event(0), event(1)]}, seal(1), "has 2 events, but its seal counts 1"),
+        (GOOD, seal(2, [CLICK]), "has 1 events, but its seal counts 2: files are missing, or the transformer has counted a"),
+        ({ATOMIC_FILE: [event(0), event(1)]}, seal(1), "has 2 events, but its seal counts 1: files were added"),
         ({ATOMIC_FILE: [event(0)], JSON: ["{}"]}, seal(1, [CLICK]), "as json, and only tsv is read"),
         ({"output=good/part-0.json": ["{}"]}, wide_seal(1, "JSON"), "has wide rows as JSON, and only PARQUET is read"),
         (GOOD, wide_seal(1), "does not belong to a run that its seal calls WIDEROW"),
@@ -131,6 +139,20 @@ def test_a_run_that_is_not_what_its_seal_says_fails(
     [result] = shred_all(spark, acme_registry(tmp_path), tmp_path / "out", run)
     assert isinstance(result, ShredFailure)
     assert message in result.message
+
+
+def test_a_run_with_fewer_events_than_its_seal_counts_is_read_on_request_and_that_is_told(spark: Any, tmp_path: Path):
+    """The transformer counts by accumulators of Spark, to which a repeated task adds its events once more."""
+    runs = [
+        land(tmp_path / "transformed" / f"run=2024-03-05-1{number}-00-00", GOOD, seal(good, [CLICK]))
+        for number, good in enumerate((2, 0))
+    ]
+    batch = [run_of(run, tmp_path / "out" / run.name) for run in runs]
+    registry = str(acme_registry(tmp_path))
+    fewer, more = shred(spark, batch, lambda: Resolver([registry]), fewer=True)
+    assert isinstance(fewer, Listing) and fewer.good == 1
+    assert fewer.remarks == ["table events: 1 events, and the seal of the run counts 2"]
+    assert isinstance(more, ShredFailure) and "its seal counts 0: files were added" in more.message
 
 
 def test_rows_that_do_not_fit_are_set_aside_with_their_place(spark: Any, tmp_path: Path):

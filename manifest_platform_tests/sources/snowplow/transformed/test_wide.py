@@ -110,6 +110,12 @@ def test_a_backslash_before_u0000_is_no_nul():
     assert events.bad["line"].to_pylist() == [3]
 
 
+def test_a_time_beyond_the_year_9999_in_an_entity_is_told():
+    late = pa.array([4 * 10**17]).cast(pa.timestamp("us"))
+    with pytest.raises(Unusable, match="date value out of range"):
+        shredded(wide_table({CLICKS: pa.ListArray.from_arrays([0, 1], pa.StructArray.from_arrays([late], ["at"]))}, 1))
+
+
 def test_other_files_are_refused():
     with pytest.raises(Unusable, match="cannot be read as wide rows in Parquet"):
         list(shred_parquet(io.BytesIO(b"PAR1 no parquet"), "file"))
