@@ -134,8 +134,21 @@ def helping(step: Step, verdict: Blocked) -> Remedy:
 
 
 def outlook(pipeline: Pipeline, feed: str, application: str, verdict: Verdict | None = None) -> Outlook:
-    """Returns the next action of a step. `verdict`: the manifest's, which is read if it is not given."""
+    """Returns the next action of a step; of a load, with the end of a blackout, whatever it could do without one.
+
+    `verdict`: the manifest's, which is read if it is not given.
+    """
     verdict = verdict or pipeline.manifest.next(feed, application)
+    found = _outlook(pipeline, feed, application, verdict)
+    why = blackout_reason(pipeline) if Application.parse(application).name == LOAD else ""
+    if not why:
+        return found
+    if isinstance(verdict, Ready):
+        return Outlook(pipeline.name, feed, application, Answer.WAITING, found.item, why)
+    return dataclasses.replace(found, reason=f"{found.reason}; {why}" if found.reason else why)
+
+
+def _outlook(pipeline: Pipeline, feed: str, application: str, verdict: Verdict) -> Outlook:
     where = (pipeline.name, feed, application)
     if isinstance(verdict, Idle):
         return Outlook(*where, Answer.IDLE)
@@ -144,9 +157,6 @@ def outlook(pipeline: Pipeline, feed: str, application: str, verdict: Verdict | 
     if isinstance(verdict, Ready) and application == SHRED and feed in pipeline.source.on_demand:
         # A snapshot is shredded only on demand. The oldest waiting snapshot is mostly older than the load, and would undo it.
         return Outlook(*where, Answer.IDLE, name, f"{name} is shredded when a full load begins with it")
-    why = blackout_reason(pipeline) if Application.parse(application).name == LOAD else ""
-    if isinstance(verdict, Ready) and why:
-        return Outlook(*where, Answer.WAITING, name, why)
     if isinstance(verdict, Ready):
         late = verdict.item.is_late_for(Application(application), verdict.state.feed(feed).serving_epoch)
         return Outlook(*where, Answer.READY, name, "late, to be appended" if late else "", remedy=work)

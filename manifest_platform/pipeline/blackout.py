@@ -19,6 +19,12 @@ def blackout_until(pipeline: Pipeline) -> datetime | None:
 
 
 def blackout_reason(pipeline: Pipeline) -> str:
-    """Returns the reason why nothing is loaded now, with the time of its end; empty if there is no blackout."""
+    """Returns the reason why nothing is loaded now, with the time of its end; empty if there is no blackout.
+
+    Of windows that join each other for very long, the end is not looked for.
+    """
     until = blackout_until(pipeline)
-    return f"load.blackout: nothing is loaded until {until:%Y-%m-%d %H:%M} UTC" if until else ""
+    if until is None:
+        return ""
+    goes_on = any(one.end_of(until) for one in pipeline.dataset.load.blackout)
+    return f"load.blackout: nothing is loaded until {'at least ' if goes_on else ''}{until:%Y-%m-%d %H:%M} UTC"

@@ -10,7 +10,7 @@ import pytest
 
 from manifest_platform.manifest import Refused
 from manifest_platform.operations.explain import explanation
-from manifest_platform.operations.standing import Answer, outlook
+from manifest_platform.operations.standing import Answer, outlook, step_status
 from manifest_platform.pipeline import LOAD, Stop
 from manifest_platform.pipeline.blackout import blackout_reason
 from manifest_platform.pipeline.chosen import load_chosen
@@ -31,6 +31,7 @@ def test_nothing_is_loaded_in_a_blackout_and_shredding_goes_on(tmp_path: Path, s
         assert report.reason == f"load.blackout: nothing is loaded until {until:%Y-%m-%d %H:%M} UTC"
         seen = outlook(pipeline, FEED, LOAD)
         assert (seen.answer, seen.item, seen.reason) == (Answer.WAITING, run_names(0)[0], report.reason)
+        assert outlook(pipeline, FEED, LOAD).reason == step_status(pipeline, FEED, LOAD).outlook.reason == report.reason
         assert work_waiting(pipeline, now) is None
         told = explanation(pipeline.manifest, keys(pipeline, 0)[0], str, now, blackout=blackout_reason(pipeline)).text
         assert report.reason in told
@@ -40,3 +41,14 @@ def test_nothing_is_loaded_in_a_blackout_and_shredding_goes_on(tmp_path: Path, s
     shop.ahead = timedelta(hours=2, minutes=1)
     with shop.open() as pipeline:
         assert drained(pipeline)[1].loaded == 2
+    shop.ahead = timedelta()
+    with shop.open() as pipeline:
+        seen = outlook(pipeline, FEED, LOAD)
+        assert (seen.answer, seen.item, seen.reason) == (Answer.IDLE, None, report.reason), "nothing waits, and it is told"
+        shop.land(pipeline, 2)
+        assert outlook(pipeline, FEED, LOAD).reason.endswith(f"; {report.reason}"), "it waits for its shredding, too"
+
+
+def test_a_blackout_without_an_end_has_no_invented_one(tmp_path: Path) -> None:
+    with Shop(tmp_path, load={"blackout": [{"cron": "* * * * *", "minutes": 60}]}).open() as pipeline:
+        assert outlook(pipeline, FEED, LOAD).reason.startswith("load.blackout: nothing is loaded until at least 20")
