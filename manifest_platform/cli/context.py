@@ -29,7 +29,7 @@ _LIKE_IT = 500
 def configuration(context: click.Context) -> config.Config:
     """Loads the configuration of the command line, once, and applies its permissions for new files to the process.
 
-    It has the dataset that --dataset names also if this one only loads beside a former loader.
+    If --dataset names a dataset that only loads beside a former loader, the result has that dataset, too.
     """
     kept = f"{__name__}.configuration"
     if kept not in context.meta:

@@ -1,6 +1,6 @@
 """The commands of remedies: turns an action such as `resolve` into the command line that a person types.
 
-Adds --dataset if several datasets are configured, or not this one, and --config if the command was called with it.
+Adds --dataset if several datasets are configured, or only another dataset, and --config if the command was called with it.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""`cutover` at the command line: loads beside another loader, and what helps them."""
+"""`cutover` at the command line: loads beside another loader, and commands on them."""
 # ruff: noqa: F811 - fixtures are parameters
 
 from __future__ import annotations

@@ -76,7 +76,7 @@ def _name(entry: LedgerEntry) -> str:
 
 
 def _compared(entry: LedgerEntry, table: str, loader: FormerLoader, ours: Warehouse, theirs: Warehouse) -> Compared:
-    """Compares a table's rows of one run. Equal rows are counted on each side, because a row may be there several times."""
+    """Compares a table's rows of one run. Equal rows are counted on each side, because a row may occur several times."""
     engine, identity, main = ours.engine, loader.identity(table), loader.main_table.name
     quote = engine.quote
     there = [side for side in (ours, theirs) if identity in side.columns_of(table)]
