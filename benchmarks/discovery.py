@@ -51,6 +51,7 @@ DATASETS, EACH, ROUNDS = 50, 6_000, 3
 TICK_S = 15.0
 SECRETS = ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY")
 REQUESTS_GOAL, CPU_GOAL_S, LONGEST_GOAL_S, ROUND_GOAL_S, REGISTERED_GOAL_S = 3, 1.0, 60.0, 10.0, 3.0
+PAUSE_GOAL_S = 15.0
 PACKAGES = ("dlt[duckdb]>=1.31,<2", "s3fs")
 
 
@@ -83,18 +84,23 @@ def land(root: Path, number: int) -> None:
 
 @contextmanager
 def counting() -> Generator[list[str]]:
-    """The listing requests that the process's client sends in the block."""
+    """The listing requests that the process's clients send in the block."""
     sent: list[str] = []
-    events, name = aws.client("s3").meta.events, "before-send.s3.ListObjectsV2"
+    name = "before-send.s3.ListObjectsV2"
+    with aws.impatient():
+        hurried = aws.client("s3").meta.events
+    clients = (aws.client("s3").meta.events, hurried)
 
     def note(request: Any, **_more: Any) -> None:
         sent.append(request.url)
 
-    events.register(name, note)
+    for events in clients:
+        events.register(name, note)
     try:
         yield sent
     finally:
-        events.unregister(name, note)
+        for events in clients:
+            events.unregister(name, note)
 
 
 def cost(work: Callable[[], object]) -> Cost:
@@ -179,9 +185,13 @@ def named(number: int) -> str:
 
 
 class Sensor:
-    """The listing sensor of the first dataset, ticked as Dagster's daemon does."""
+    """The listing sensor of the first dataset, ticked as Dagster's daemon does.
+
+    `paused`: the seconds of the pause after each tick.
+    """
 
     def __init__(self, file: Path, instance: dg.DagsterInstance):
+        self.paused: list[float] = []
         self._file, self._instance, self._cursor = str(file), instance, None
         self._sensor = build_defs(file).resolve_sensor_def(f"{named(0)}_listing_sensor")
 
@@ -191,8 +201,11 @@ class Sensor:
         return listing._pipeline(self._file, named(0))
 
     def tick(self) -> Cost:
-        """Ticks once, and takes over the partitions and events as the daemon does, which does not count."""
-        listing._rests.clear()
+        """Ticks once, and takes over the partitions and events as the daemon does, which does not count.
+
+        It waits for the end of the sensor's pause before that.
+        """
+        time.sleep(self._pause)
         resources = {"manifest": ManifestResource(config_file=self._file)}
         results: list[Any] = []
         with dg.build_sensor_context(instance=self._instance, cursor=self._cursor, resources=resources) as context:
@@ -204,7 +217,13 @@ class Sensor:
         for event in result.asset_events:
             self._instance.report_runless_asset_event(event)
         self._cursor = result.cursor
+        self.paused.append(self._pause)
         return taken
+
+    @property
+    def _pause(self) -> float:
+        turn = listing._turns.get((self._file, named(0)))
+        return max(0.0, turn.until - time.monotonic()) if turn else 0.0
 
     def first_ticks(self, count: int, most: int) -> None:
         """Ticks until everything is registered, at most `most` of them by ticks that register, and prints what that cost."""
@@ -220,6 +239,7 @@ class Sensor:
         _sum(costs).told(f"first {len(costs)} ticks")
         print_figure(f"CPU, a thousand of {done:,}", _sum(costs[:most]).cpu / done * 1000, REGISTERED_GOAL_S, " s")
         print_figure("longest tick", max(one.wall for one in costs), LONGEST_GOAL_S, " s")
+        assert not any(self.paused[:-1]), "there is no pause while a look goes on"
         rest = [cost(lambda: discover(self.pipeline, seconds=TICK_S))]
         while self.pipeline.manifest.full_listing(FEED).beyond:
             rest.append(cost(lambda: discover(self.pipeline, seconds=TICK_S)))
@@ -324,6 +344,7 @@ def main() -> None:
                 peers["dlt"] = lambda: dlt_cost(options.python, home)
                 peers["dlt"]().told("dlt, first time")
             turns(sensor, root, count, options.repeats, peers)
+            print_figure("longest pause", max(sensor.paused), PAUSE_GOAL_S, " s")
             listing._forget(str(home / "manifest_platform.yaml"), named(0))
             rounds(home / "many", root.parent, options.scale)
 

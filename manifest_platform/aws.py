@@ -13,7 +13,9 @@ from __future__ import annotations
 import functools
 import os
 import threading
-from collections.abc import Mapping
+from collections.abc import Generator, Mapping
+from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Any
@@ -39,7 +41,8 @@ class Limits:
 
 
 IMPATIENT = Limits(3, 10, 2)
-"""For a request that a person waits for, such as the first look at a new landing root."""
+"""For a request that a person waits for, such as the first look at a new landing root, or that others will soon repeat."""
+_impatient: ContextVar[bool] = ContextVar("impatient", default=False)
 
 LIMITS: dict[str, Limits] = {
     "dynamodb": Limits(3, 5, 4),  # a heartbeat must be through in a third of a lease
@@ -119,13 +122,32 @@ def used() -> Choices:
     return _choices
 
 
+@contextmanager
+def impatient() -> Generator[None]:
+    """In the block, this thread's requests wait no longer than `IMPATIENT` says: for work whose time is limited."""
+    token = _impatient.set(True)
+    try:
+        yield
+    finally:
+        _impatient.reset(token)
+
+
 def limits_of(service: str) -> Limits:
-    """The limits of a service's clients: the configuration's, else the service's own, else the general ones."""
+    """The limits of a service's clients: the configuration's, else the service's own, else the general ones.
+
+    In a block of `impatient`, at most those of `IMPATIENT`.
+    """
     found = LIMITS.get(service, Limits())
     for told in (_choices.every, _choices.of(service)):
         given = {name: getattr(told, name) for name in ("connect_seconds", "read_seconds", "attempts")}
         found = replace(found, **{name: value for name, value in given.items() if value is not None})
-    return found
+    if not _impatient.get():
+        return found
+    return Limits(
+        min(found.connect_seconds, IMPATIENT.connect_seconds),
+        min(found.read_seconds, IMPATIENT.read_seconds),
+        min(found.attempts, IMPATIENT.attempts),
+    )
 
 
 def endpoint_of(service: str) -> str | None:

@@ -5,6 +5,7 @@ Its decisions are pure functions of the manifest's answers and of the sensor's c
 
 import dataclasses
 import json
+import threading
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -14,6 +15,7 @@ from typing import Self
 
 import dagster as dg
 
+from manifest_platform import aws
 from manifest_platform.config import Config, load
 from manifest_platform.manifest import Memory, Witness
 from manifest_platform.manifest.stores import file_identity
@@ -87,24 +89,52 @@ OVERVIEW = "overview"
 
 
 @dataclass
-class Rest:
-    """The pause after a look that cost much processor time, so that looks every few seconds leave the machine to others."""
+class Turn:
+    """The ticks of a sensor in this process: one at a time, with a pause after a tick that cost much processor time.
+
+    Looks every few seconds thus leave the machine to others. `began`: when the tick at work began, by the monotonic clock.
+    """
 
     cost: float = 0.0
     until: float = 0.0
+    began: float = 0.0
+    _lock: threading.Lock = field(default_factory=threading.Lock)
 
-    def after(self, cost: float) -> None:
-        """Begins the pause. `cost`: the seconds of processor time of the look."""
+    def waits(self) -> str | None:
+        """Begins a tick, which ends with `end`. Returns why none may begin now; None if it has begun. Raises StillAtWork."""
+        if (left := self.until - time.monotonic()) > 0:
+            return f"the look before cost {self.cost:.1f} s of processor time; the next is in {left:.0f} s"
+        if self._lock.acquire(blocking=False):
+            self.began = time.monotonic()
+            return None
+        if (since := time.monotonic() - self.began) > LONGEST_TICK_S:
+            raise StillAtWork(f"a tick that began {since:.0f} s ago has not ended; restart the code location")
+        return f"the tick before, which began {since:.0f} s ago, has not ended"
+
+    def end(self, cost: float, goes_on: bool) -> None:
+        """Ends a tick. `cost`: its seconds of processor time. `goes_on`: it has not registered everything yet."""
         self.cost = cost
-        self.until = time.monotonic() + 9 * cost if cost > SMALL_LOOK_S else 0.0
+        self.until = time.monotonic() + min(9 * cost, LONGEST_PAUSE_S) if cost > SMALL_LOOK_S and not goes_on else 0.0
+        self._lock.release()
+
+
+class StillAtWork(Exception):
+    """A tick that Dagster gave up has been at work for minutes, and so no other can begin."""
 
 
 SMALL_LOOK_S = 2.0
 """The seconds of processor time of a look after which no pause is needed."""
+LONGEST_PAUSE_S = 10.0
+"""The longest pause: a directory that lands meanwhile must be queryable within 15 seconds."""
+LONGEST_TICK_S = 300.0
+"""The time after which a tick that has not ended is told as an error, and not only as the reason why none begins."""
 DISCOVERY_SECONDS = 15.0
-"""The time after which a tick registers no more, and leaves the rest to the next. Dagster ends a tick after 60 seconds."""
+"""The time after which a tick registers no more, and leaves the rest to the next.
 
-_rests: dict[tuple[str | None, str], Rest] = {}
+Dagster ends a tick after 60 seconds. The last request to a storage that does not answer takes 21 seconds more.
+"""
+
+_turns: dict[tuple[str | None, str], Turn] = {}
 _kept: dict[tuple[str | None, str], tuple[Config, int, Pipeline]] = {}
 _folder_news: dict[tuple[str | None, str], FolderNews] = {}
 
@@ -177,18 +207,22 @@ def build_listing_sensor(
         description="Registers new directories, and starts a drain when there is work and no drain is queued or in progress.",
     )
     def listing_sensor(context: dg.SensorEvaluationContext) -> dg.SensorResult | dg.SkipReason:
-        rest = _rests.setdefault((config_file, dataset), Rest())
-        if (left := rest.until - time.monotonic()) > 0:
-            return dg.SkipReason(f"the look before cost {rest.cost:.1f} s of processor time; the next is in {left:.0f} s")
-        began = time.thread_time()
+        turn = _turns.setdefault((config_file, dataset), Turn())
+        if why := turn.waits():
+            return dg.SkipReason(why)
+        began, goes_on = time.thread_time(), False
         try:
             pipeline = _pipeline(config_file, dataset)
-            return _tick(context, pipeline, wiring.names, own, _folder_news.setdefault((config_file, dataset), FolderNews()))
+            folders = _folder_news.setdefault((config_file, dataset), FolderNews())
+            with aws.impatient():
+                ticked = _tick(context, pipeline, wiring.names, own, folders)
+            goes_on = any(sight.goes_on for sight in pipeline.sights.values())
+            return ticked
         except Exception:
             _forget(config_file, dataset)  # the cached pipeline may be the cause
             raise
         finally:
-            rest.after(time.thread_time() - began)
+            turn.end(time.thread_time() - began, goes_on)
 
     return listing_sensor
 

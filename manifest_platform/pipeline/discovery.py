@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Collection, Generator, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import replace
 from datetime import datetime, timedelta
 
+from manifest_platform import aws
 from manifest_platform.manifest import Discovered, ItemKey, Landed, StepState
 from manifest_platform.manifest.dataset import position_name
 from manifest_platform.manifest.item import short_name
@@ -42,7 +44,8 @@ def discover(
     that date.
 
     - `seconds`: the time after which the call ends, and the next call continues. A call then lists the newest directories and a
-      part of the look-back at each call. None means that it lists the whole look-back, however long that takes.
+      part of the look-back at each call, and gives up early on a storage that does not answer. None means that it lists the
+      whole look-back, however long that takes.
     - `recalled`: true if the caller has called `Manifest.recall`, which detects a store that was replaced or restored.
     - `state`: the state of loading, if the caller has just read it. `feeds`: None means all.
 
@@ -54,7 +57,7 @@ def discover(
     state = state or pipeline.manifest.state(pipeline.load)
     chosen = pipeline.feeds if feeds is None else feeds
     until = None if seconds is None else time.monotonic() + seconds
-    with _told_by_key(pipeline):
+    with _told_by_key(pipeline), nullcontext() if until is None else aws.impatient():
         for number, feed in enumerate(chosen):
             if until is None:
                 report += _discover(pipeline, feed, everything, state)
@@ -124,9 +127,11 @@ def _discover_a_part(pipeline: Pipeline, feed: str, state: StepState, until: flo
     take(look.parts())
     if look.reached:
         manifest.keep_reached(feed, look.reached, layout)
-    if not sight.goes_on:
-        take(_part_of_all(pipeline, feed, now, lambda beyond: _listed(pipeline, feed, beyond, waiting=sight.later)))
-    if not sight.goes_on and listings < LISTINGS:
+    if not sight.goes_on and time.monotonic() < until:
+        take(
+            _part_of_all(pipeline, feed, now, lambda beyond: _listed(pipeline, feed, beyond, waiting=sight.later, until=until))
+        )
+    if not sight.goes_on and listings < LISTINGS and time.monotonic() < until:
         take(look.again())
     return replace(
         report.without_repeats(),
@@ -268,12 +273,18 @@ def _part_of_all(pipeline: Pipeline, feed: str, now: datetime, list_: Callable[[
 
 
 def _listed(
-    pipeline: Pipeline, feed: str, beyond: str, *, before: datetime | None = None, waiting: Collection[str] = ()
+    pipeline: Pipeline,
+    feed: str,
+    beyond: str,
+    *,
+    before: datetime | None = None,
+    waiting: Collection[str] = (),
+    until: float = math.inf,
 ) -> _Listed:
     """Returns a part of all directories, and where the next begins; None if this is the last.
 
     `before`: only directories before this time; None means all. `waiting`: the names of directories that are not read, because
-    the caller reads them when it is their turn.
+    the caller reads them when it is their turn. `until`: the time of the monotonic clock when it ends.
     """
     if (windows := pipeline.source.part(feed, beyond, PART)) is not None:
         early = tuple(one for one in windows.directories if before is None or one.time < before)
@@ -286,13 +297,12 @@ def _listed(
     unknown = pipeline.manifest.unregistered(feed, [name.sort for name in wanted])
     to_read = [name for name in wanted if name.sort in unknown]
     upto = listed.upto
-    if len(to_read) > READ:
-        to_read = to_read[:READ]
-        upto = _folder_key(to_read[-1])
+    found, unreadable, asked = read_each(pipeline.source, feed, to_read[:READ], until)
+    if len(asked) < len(to_read):
+        upto = _folder_key(asked[-1])
         wanted = [name for name in wanted if _folder_key(name) <= upto]
-    found, unreadable = read_each(pipeline.source, feed, to_read)
     looked = frozenset(name.name for name in wanted)
-    requests = listed.requests + len(to_read)
+    requests = listed.requests + len(asked)
     return Part(tuple(found), tuple(unreadable), looked=looked, is_listing=True, requests=requests), upto
 
 

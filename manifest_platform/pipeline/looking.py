@@ -1,13 +1,15 @@
 """Looks in parts: which directories a look of a sensor or a follower lists and reads, however many there are.
 
 A look lists the newest names, and one part each of the look-back, of the known directories' files, and of everything. So with
-nothing new it sends at most three requests to S3, whatever has landed. What it has no time for, the next look does.
+nothing new it sends at most three requests to S3, whatever has landed. It asks for the time after each request that it can do
+without. What it has no time for, the next look does.
 
 Belongs here: the choice of parts, and what a process remembers between looks. Registration does not belong here.
 """
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
@@ -87,13 +89,15 @@ class Sight:
     """The memory of a process of a feed's landing root, between looks. It is lost with the process, and does no harm.
 
     `around`, `again`: where the next parts of the look-back begin, of names and of files. `later`: unknown directories that are
-    not complete, by name. `has_seen_all`: True once the look-back was listed completely by this process. `goes_on`: True if the
+    not complete, by name. `asked`: those of them that were read again before a new directory, by looks that had no time for the
+    others. `has_seen_all`: True once the look-back was listed completely by this process. `goes_on`: True if the
     last look ended before it had registered everything.
     """
 
     around: datetime | None = None
     again: datetime | None = None
     later: dict[str, _Later] = field(default_factory=dict)
+    asked: set[str] = field(default_factory=set)
     has_seen_all: bool = False
     goes_on: bool = False
     _round: int = 0
@@ -180,7 +184,7 @@ class Look:
         """
         self.sight.goes_on = False
         yield from self._newest()
-        if not self.sight.goes_on and not self.source.names_list_files:
+        if not self.sight.goes_on and not self.source.names_list_files and self._has_time:
             yield from self._look_back()
 
     @property
@@ -188,10 +192,11 @@ class Look:
         return time.monotonic() < self.until
 
     def _due(self) -> Iterator[Part]:
-        """Reads unknown directories again whose turn it is."""
+        """Reads unknown directories again whose turn it is, for at most half of the time: others may have come."""
         due = sorted((one.due, name) for name, one in self.sight.later.items() if one.due <= time.monotonic())
         if due:
-            part = self._read([self.sight.later[name].name for _, name in due[:READ]])
+            now = time.monotonic()
+            part, _ = self._read([self.sight.later[name].name for _, name in due[:READ]], now + (self.until - now) / 2)
             for one in part.unreadable:
                 del self.sight.later[one.name]  # it may be gone; if it is still there, its name is listed again
             yield replace(part, unreadable=())
@@ -199,11 +204,18 @@ class Look:
     def _waiting_before(self, sort: str) -> Iterator[Part]:
         """Reads the newest directories that wait for their turn and precede a new directory.
 
-        If they are complete by now and were registered after it, they would be late.
+        If they are complete by now and were registered after it, they would be late. Sets `goes_on` if time is over before all
+        are read; the next look reads the others.
         """
         waiting = sorted((one.name for one in self.sight.later.values() if one.name.sort < sort), key=lambda one: one.sort)
-        if waiting:
-            yield self._read(waiting[-READ:])
+        if names := [one for one in waiting[-READ:] if one.name not in self.sight.asked]:
+            part, asked = self._read(names)
+            yield part
+            if len(asked) < len(names):
+                self.sight.asked.update(one.name for one in asked)
+                self.sight.goes_on = True
+                return
+        self.sight.asked.clear()
 
     def _newest(self) -> Iterator[Part]:
         """Lists the names from where the last look has ended, and reads the unknown ones, oldest first."""
@@ -217,7 +229,7 @@ class Look:
                 yield from self._due()
             yield from self._of(stretch)
             if self.sight.goes_on:
-                self.reached = _with_overlap([*recent, *stretch.times], self._upto)
+                self.reached = _with_overlap([*recent, *stretch.times], self._upto) if self._upto else self.reached
                 return
             recent = [*recent, *stretch.times][-OVERLAP:] if not self.source.names_list_files else stretch.times
             if stretch.upto is None:
@@ -242,20 +254,19 @@ class Look:
         yield replace(first, known=known)
         if unknown:
             yield from self._waiting_before(unknown[-1].sort)
-        while unknown:
+        while unknown and not self.sight.goes_on:
             if len(unknown) > FEW and not storage.is_local(self.source.root) and self._are_dense(unknown, stretch):
                 found = self.source.look_at(self.feed, unknown[0].time, AT_ONCE)
                 seen = {one.name for one in found.directories}
                 done = [one for one in unknown if one.name in seen or found.upto is None or one.time < found.upto]
                 yield self._part(found, frozenset(seen | {one.name for one in done}))
             else:
-                done = unknown[:READ]
-                yield self._read(done)
+                part, done = self._read(unknown[:READ])
+                yield part
             read = {one.name for one in done}
             unknown = [one for one in unknown if one.name not in read]
             if unknown and not self._has_time:  # asked after a step, so that each look gets on, however slow the storage
                 self._upto, self.sight.goes_on = whole_minute(unknown[0].time), True
-                return
 
     @staticmethod
     def _are_dense(unknown: Sequence[DirectoryName], stretch: _Stretch) -> bool:
@@ -321,15 +332,18 @@ class Look:
             if any(one.time < last for one in names):
                 return _Stretch([one for one in names if one.time < last], listed, begin, last)
 
-    def _read(self, names: Sequence[DirectoryName]) -> Part:
-        """Reads directories one by one. Those that cannot be read, or in which nothing has landed, have their turn later."""
-        directories, unreadable = read_each(self.source, self.feed, names)
+    def _read(self, names: Sequence[DirectoryName], until: float | None = None) -> tuple[Part, Sequence[DirectoryName]]:
+        """Reads directories one by one, until its time or the look's is over. Returns them, and the names that it asked for.
+
+        Those that cannot be read, or in which nothing has landed, have their turn later.
+        """
+        directories, unreadable, asked = read_each(self.source, self.feed, names, self.until if until is None else until)
         read = frozenset(one.name for one in directories)
-        for name in names:
+        for name in asked:
             if name.name not in read:
                 self.sight.wait_for(name, None, None, self._clock or self.now, settle_seconds(self.source))
-        requests = 0 if storage.is_local(self.source.root) else len(names)
-        return Part(tuple(directories), tuple(unreadable), looked=read, requests=requests, now=self._clock)
+        requests = 0 if storage.is_local(self.source.root) else len(asked)
+        return Part(tuple(directories), tuple(unreadable), looked=read, requests=requests, now=self._clock), asked
 
     def _part(self, found: Found, looked: frozenset[str], begin: datetime | None = None) -> Part:
         """Returns directories that were listed with their files as a part."""
@@ -395,11 +409,18 @@ def settle_seconds(source: Source) -> float | None:
     return source.completeness.seconds if isinstance(source.completeness, Settle) else None
 
 
-def read_each(source: Source, feed: str, names: Sequence[DirectoryName]) -> tuple[list[LandedDirectory], list[Unreadable]]:
-    """Reads directories one by one. Returns them, and those that cannot be read. Raises LandingUnavailable for S3."""
+def read_each(
+    source: Source, feed: str, names: Sequence[DirectoryName], until: float = math.inf
+) -> tuple[list[LandedDirectory], list[Unreadable], Sequence[DirectoryName]]:
+    """Reads directories one by one, at least one, until a time of the monotonic clock.
+
+    Returns them, those that cannot be read, and the names that it asked for. Raises LandingUnavailable for S3.
+    """
     directories: list[LandedDirectory] = []
     unreadable: list[Unreadable] = []
-    for name in names:
+    for number, name in enumerate(names):
+        if number and time.monotonic() >= until:
+            return directories, unreadable, names[:number]
         try:
             seen = source.read(feed, name)
         except LandingError as error:
@@ -408,4 +429,4 @@ def read_each(source: Source, feed: str, names: Sequence[DirectoryName]) -> tupl
             unreadable.append(Unreadable(name.name, str(error)))
             continue
         directories += [seen] if seen else []
-    return directories, unreadable
+    return directories, unreadable, names

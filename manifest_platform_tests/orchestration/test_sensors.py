@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import re
 import time
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -19,7 +20,7 @@ from manifest_platform.orchestration import listing
 from manifest_platform.orchestration.asking import AFTER_A_DEATH, LONGEST_PAUSE, Asked, asked
 from manifest_platform.orchestration.feed_checks import evaluations
 from manifest_platform.orchestration.keys import Names
-from manifest_platform.orchestration.listing import Remembered
+from manifest_platform.orchestration.listing import Remembered, StillAtWork, Turn
 from manifest_platform.orchestration.shown import MIRRORED_A_TICK, Shown
 from manifest_platform.pipeline import LOAD, SHRED, Stop
 from manifest_platform.pipeline.discovery import discover
@@ -503,16 +504,62 @@ def test_a_look_that_cost_much_is_followed_by_a_pause(fresh: DagsterShop, monkey
     fresh.tick()
     monkeypatch.setattr(listing, "SMALL_LOOK_S", 0.0)
     fresh.tick()
-    rest = listing._rests[str(fresh.config_file), NAME]
-    assert rest.cost > 0
-    rest.until = time.monotonic() + 60  # as after a look that cost seven seconds
-    with dg.build_sensor_context(instance=fresh.instance, cursor="kept", resources=fresh.resources) as context:
-        told = fresh.defs.resolve_sensor_def(f"{NAME}_listing_sensor")(context)
-    assert isinstance(told, dg.SkipReason)
-    assert "the next is in 60 s" in str(told.skip_message)
-    rest.until = 0.0
+    turn = listing._turns[str(fresh.config_file), NAME]
+    assert turn.cost > 0
+    turn.until = time.monotonic() + 60
+    assert "the next is in 60 s" in skipped(fresh)
+    turn.until = 0.0
     fresh.tick()
-    assert rest.until > time.monotonic()
+    assert turn.until > time.monotonic()
+
+
+def skipped(shop: DagsterShop) -> str:
+    """Ticks the listing sensor, and returns why it skipped the tick."""
+    with dg.build_sensor_context(instance=shop.instance, cursor="kept", resources=shop.resources) as context:
+        told = shop.defs.resolve_sensor_def(f"{NAME}_listing_sensor")(context)
+    assert isinstance(told, dg.SkipReason)
+    return str(told.skip_message)
+
+
+def test_a_pause_is_short_and_there_is_none_while_a_look_goes_on() -> None:
+    turn = Turn()
+    for cost, goes_on, pause in ((1.9, False, 0.0), (100.0, False, 10.0), (100.0, True, 0.0)):
+        turn.until = 0.0
+        assert turn.waits() is None
+        turn.end(cost, goes_on)
+        assert max(0.0, turn.until - time.monotonic()) == pytest.approx(pause, abs=1)
+
+
+def test_a_backlog_is_looked_at_without_pauses(fresh: DagsterShop, monkeypatch: pytest.MonkeyPatch) -> None:
+    fresh.shop.write(*range(4), events=1)
+    fresh.tick()
+    monkeypatch.setattr(listing, "SMALL_LOOK_S", 0.0)
+    real = listing._tick
+
+    def ticked(context: Any, pipeline: Any, *more: Any) -> Any:
+        result = real(context, pipeline, *more)
+        pipeline.sights[FEED].goes_on = True
+        return result
+
+    monkeypatch.setattr(listing, "_tick", ticked)
+    fresh.tick()
+    assert listing._turns[str(fresh.config_file), NAME].until == 0.0
+
+
+def test_a_tick_does_not_share_the_pipeline_of_one_that_has_not_ended(
+    fresh: DagsterShop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Dagster gives a tick up after a minute. Its thread still works, and the next tick begins in another."""
+    fresh.tick()
+    turn, pipeline = listing._turns[str(fresh.config_file), NAME], listing._pipeline(str(fresh.config_file), NAME)
+    assert turn.waits() is None, "a tick begins"
+    assert re.search(r"the tick before, which began 0 s ago, has not ended", skipped(fresh))
+    turn.began -= 400
+    with pytest.raises(StillAtWork, match="began 400 s ago has not ended; restart the code location"):
+        skipped(fresh)
+    assert listing._pipeline(str(fresh.config_file), NAME) is pipeline
+    turn.end(0.0, goes_on=False)
+    assert fresh.tick().cursor
 
 
 def test_the_listing_sensor_looks_as_often_as_dagster_can_and_others_rarely(fresh: DagsterShop) -> None:

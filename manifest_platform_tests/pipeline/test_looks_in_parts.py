@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 import os
 import time
 from collections.abc import Generator, Iterator
@@ -23,6 +24,7 @@ from manifest_platform.pipeline.discovery import discover
 from manifest_platform.pipeline.follow import Follower
 from manifest_platform.pipeline.heard import Heard
 from manifest_platform.sources import directories
+from manifest_platform.sources.snowplow.source import SnowplowEnriched
 from manifest_platform.spark import SparkUnavailable
 from manifest_platform_tests.pipeline.shop import Shop, move_watermark, run_name, run_names
 
@@ -54,13 +56,14 @@ def look(pipeline: Pipeline, seconds: float = LONG) -> DiscoveryReport:
 
 @contextmanager
 def lists() -> Generator[list[str]]:
-    """The requests that list objects in the block, as the client sends them."""
+    """The requests that list objects in the block, as the client of looks in parts sends them."""
     sent: list[str] = []
 
     def note(request: Any, **_more: Any) -> None:
         sent.append(request.url)
 
-    events = aws.client("s3").meta.events
+    with aws.impatient():
+        events = aws.client("s3").meta.events
     events.register("before-send.s3.ListObjectsV2", note)
     try:
         yield sent
@@ -346,6 +349,109 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     for module in (looking, discovery):
         monkeypatch.setattr(module, "time", SimpleNamespace(monotonic=found))
     return found
+
+
+class Slow:
+    """A storage in which each directory takes two seconds to read, and nothing else takes time.
+
+    `now`: the time by the monotonic clock. `asked`: the names that were read, in order.
+    """
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.now = 0.0
+        self.asked: list[str] = []
+        read = SnowplowEnriched.read
+
+        def slowly(source: SnowplowEnriched, feed: str, name: directories.DirectoryName) -> Any:
+            self.asked.append(name.name)
+            self.now += 2
+            return read(source, feed, name)
+
+        monkeypatch.setattr(SnowplowEnriched, "read", slowly)
+        for module in (looking, discovery):
+            monkeypatch.setattr(module, "time", SimpleNamespace(monotonic=lambda: self.now))
+
+
+SLOW_S = 15.0 + 2 * 2.0
+"""The longest look of 15 seconds at the slow storage: after the last directory that waits, it reads a new one."""
+
+
+def test_a_look_at_a_slow_storage_ends_in_time_and_the_next_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    shop, slow = Shop(tmp_path), Slow(monkeypatch)
+    land(root_of(shop), *range(0, 40, 2), marker=False)
+    land(root_of(shop), *range(1, 40, 2))
+    found: list[str] = []
+    with shop.open() as pipeline:
+        while not found or pipeline.sights[FEED].goes_on:
+            began = slow.now
+            found += look(pipeline, seconds=15).registered
+            assert slow.now - began <= SLOW_S
+        assert found == run_names(*range(1, 40, 2))
+        for one in pipeline.sights[FEED].later.values():
+            one.due = 0.0
+        began = slow.now
+        look(pipeline, seconds=15)
+        assert slow.now - began <= SLOW_S / 2, "half of the time remains for what is new"
+
+
+def test_directories_that_wait_are_all_read_again_before_a_later_one_is_registered_however_slow_that_is(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A look that has no time for all of them does not register the later one, and the next reads the others."""
+    shop, slow = Shop(tmp_path), Slow(monkeypatch)
+    root = root_of(shop)
+    land(root, *range(10), marker=False)
+    with shop.open() as pipeline:
+        assert look(pipeline).registered == ()
+        for one in pipeline.sights[FEED].later.values():
+            one.due = math.inf
+        land(root, 10)
+        put(root, f"{run_name(9)}/_SUCCESS")
+        slow.asked.clear()
+        found = [look(pipeline, seconds=15).registered]
+        assert pipeline.sights[FEED].goes_on
+        assert slow.asked == run_names(*range(8))
+        for one in pipeline.sights[FEED].later.values():
+            one.due = math.inf
+        found.append(look(pipeline, seconds=15).registered)
+        assert not pipeline.sights[FEED].goes_on
+    assert found == [(), tuple(run_names(9, 10))]
+    assert slow.asked == run_names(*range(11))
+
+
+@pytest.mark.usefixtures("small_parts")
+def test_a_full_listing_of_a_slow_storage_goes_on_where_a_look_had_no_more_time(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shop, slow = Shop(tmp_path), Slow(monkeypatch)
+    land(root_of(shop), *range(100, 130))
+    with shop.open() as pipeline:
+        while not look(pipeline).partial:
+            look(pipeline)
+        move_watermark(pipeline, 129)
+    land(root_of(shop), *range(30))
+    shop.ahead = timedelta(days=2)
+    found: list[str] = []
+    with shop.open() as pipeline:
+        for _ in range(12):
+            began = slow.now
+            found += look(pipeline, seconds=15).registered
+            assert slow.now - began <= SLOW_S
+    assert sorted(found) == run_names(*range(30))
+
+
+def test_a_storage_that_does_not_answer_ends_a_look_in_time(remote: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Dagster ends a tick after a minute. A drain that no clock waits for is as patient as before."""
+    patient, hurried = aws.limits_of("s3"), list[aws.Limits]()
+    with remote.open() as pipeline:
+        monkeypatch.setattr(directories, "_list_s3", lambda *_a, **_k: hurried.append(aws.limits_of("s3")) or 1 / 0)
+        monkeypatch.setattr(directories, "_names_s3", lambda *_a, **_k: hurried.append(aws.limits_of("s3")) or 1 / 0)
+        for seconds in (15.0, None):
+            with pytest.raises(ZeroDivisionError):
+                discover(pipeline, seconds=seconds)
+    short, long = hurried
+    assert long == patient
+    assert short.attempts * max(short.connect_seconds, short.read_seconds) <= 20
 
 
 def numbers_in_order(shop: Shop) -> list[str]:
