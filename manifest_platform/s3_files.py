@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import io
 from collections.abc import Callable, Generator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any
 
 import pyarrow as pa
@@ -206,13 +206,17 @@ class _Reader(io.RawIOBase):
 
 
 class _Writer(io.RawIOBase):
-    """An object that is written with one request if it is small, else in parts."""
+    """An object that is written with one request if it is small, else in parts.
+
+    If a part fails, the upload is aborted, and there is no object: S3 would keep, and charge for, the parts that it has.
+    """
 
     def __init__(self, path: str) -> None:
         super().__init__()
         self._path, self._place = path, 0
         self._waiting = bytearray()
         self._upload = ""
+        self._failed = False
         self._parts: list[dict[str, Any]] = []
 
     def writable(self) -> bool:
@@ -241,19 +245,33 @@ class _Writer(io.RawIOBase):
 
     def _complete(self) -> None:
         client, named = aws.s3(f"s3://{self._path}"), _split(self._path)
+        if self._failed:
+            raise OSError(f"s3://{self._path}: it is not written, because a part of it was not")
         if not self._upload:
             with _told(self._path):
                 client.put_object(**named, Body=bytes(self._waiting))
             return
         if self._waiting:
             self._send(bytes(self._waiting))
-        with _told(self._path):
+        with self._aborted_on_failure(), _told(self._path):
             client.complete_multipart_upload(**named, UploadId=self._upload, MultipartUpload={"Parts": self._parts})
 
     def _send(self, data: bytes) -> None:
         client, named = aws.s3(f"s3://{self._path}"), _split(self._path)
-        with _told(self._path):
+        with self._aborted_on_failure(), _told(self._path):
             self._upload = self._upload or client.create_multipart_upload(**named)["UploadId"]
             number = len(self._parts) + 1
             sent = client.upload_part(**named, UploadId=self._upload, PartNumber=number, Body=data)
         self._parts.append({"PartNumber": number, "ETag": sent["ETag"]})
+
+    @contextmanager
+    def _aborted_on_failure(self) -> Generator[None]:
+        """Aborts the upload if the block fails. What made it fail is raised, whether S3 can be reached for that or not."""
+        try:
+            yield
+        except BaseException:
+            self._failed = True
+            if self._upload:
+                with suppress(BotoCoreError, ClientError, HTTPError):
+                    aws.s3(f"s3://{self._path}").abort_multipart_upload(**_split(self._path), UploadId=self._upload)
+            raise

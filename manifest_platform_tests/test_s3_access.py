@@ -32,8 +32,8 @@ from manifest_platform.pipeline.discovery import discover
 from manifest_platform.s3_files import PART
 from manifest_platform.sources import directories
 from manifest_platform_tests.pipeline.shop import EVENTS, Shop, ended
-from manifest_platform_tests.servers.proxy import proxied
-from manifest_platform_tests.servers.s3 import PROXY_VARIABLES, S3Server, requests_of
+from manifest_platform_tests.servers.proxy import Fault, proxied
+from manifest_platform_tests.servers.s3 import PROXY_VARIABLES, S3Server, requests_of, through
 
 KEY = "arn:aws:kms:eu-west-1:123456789012:key/0a1b2c3d-0000-1111-2222-333344445555"
 ROLE = "arn:aws:iam::210987654321:role/landing-reader"
@@ -122,6 +122,26 @@ def test_another_prefix_is_written_without_the_key(
     with requests_of(s3_server, monkeypatch) as heads:
         storage.write_bytes(f"{s3_bucket}/out/name", b"content")
     assert len(unencrypted(heads)) == 1
+
+
+@pytest.mark.parametrize(("path", "sent"), [("partNumber=2", "a part"), ("uploadId=", "the last part, or the end")])
+def test_an_upload_of_which_a_part_fails_is_aborted(
+    s3_bucket: str, s3_server: S3Server, monkeypatch: pytest.MonkeyPatch, path: str, sent: str
+) -> None:
+    aws.use(aws.Choices(aws.Service(attempts=1), locations={s3_bucket: aws.Location(kms_key=KEY)}))
+    line = re.compile(rf"(PUT|POST) [^ ]*{path}".encode())
+
+    def refused(_number: int, request: bytes) -> Fault | None:
+        return Fault.SLOW_DOWN if line.match(request) else None
+
+    with through(s3_server, monkeypatch) as proxy:
+        proxy.choose(refused)
+        with pytest.raises(OSError, match=r"SlowDown|because a part of it was not"):
+            storage.write_bytes(f"{s3_bucket}/large", b"0123456789" * (PART // 4))
+        assert proxy.met == 1, sent
+    assert not aws.client("s3").list_multipart_uploads(Bucket=s3_bucket.removeprefix("s3://")).get("Uploads")
+    with pytest.raises(FileNotFoundError):
+        storage.read_bytes(f"{s3_bucket}/large")
 
 
 def test_a_refused_write_is_told_as_one(s3_bucket: str) -> None:
