@@ -75,7 +75,7 @@ class Deployment:
     endpoints: int = 13 * 3
     lists_minute: float = 2 * 3
     """A listing every 30 seconds, of three requests at most."""
-    stream_reads_second: float = 1
+    stream_reads_second: float = 4
     keys: int = 2
     rpus: float = 8
     warehouse_seconds_load: float = 60
