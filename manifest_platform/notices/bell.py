@@ -41,6 +41,12 @@ class Bell:
             rung, self._rung = frozenset(self._rung), set()
             return rung
 
+    @property
+    def rung(self) -> frozenset[str]:
+        """What rang since the last call of `wait`, which still returns it."""
+        with self._change:
+            return frozenset(self._rung)
+
     def listen(self, notices: Notices, what: str, warn: Callable[[str], object] = log.warning) -> None:
         """Lets notices ring, from a thread of their own. If they fail, `warn` is told once, and they are tried again."""
         name = f"notices of {notices.place}"

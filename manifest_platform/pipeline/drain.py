@@ -102,6 +102,7 @@ class _Drain:
         self.pipeline, self.targets, self.spark, self.budget = pipeline, targets, spark, budget
         self.report = DrainReport(pipeline.clock())
         self._begun, self._requests = time.monotonic(), pipeline.manifest.store.requests
+        self._gave_way = False
         self._loaded: Counter[str] = Counter()
         self._paces: dict[tuple[str, str], Pace] = {}
         self._down: dict[str, str] = {}  # why a target cannot be reached
@@ -267,7 +268,7 @@ class _Drain:
             if unshredded and isinstance(target.manifest.next(feed, target.load.key), Ready):
                 return None  # another drain has shredded it meanwhile, and could not load it
             return self.end(target, feed, hindrance.stop, reason=hindrance.reason, remedy=hindrance.remedy)
-        out_of_budget = self._spent(self.report.shredded)
+        out_of_budget = Stop.BUDGET_SECONDS if self._gives_way() else self._spent(self.report.shredded)
         if self._goes_on(feed, hindrance):
             return None
         if isinstance(verdict, Blocked):
@@ -283,6 +284,11 @@ class _Drain:
             return Stop.BUDGET_SECONDS
         return None
 
+    def _gives_way(self) -> bool:
+        """True once the drain is asked to end for others. It is asked after a load, so that each drain gets on."""
+        self._gave_way = self._gave_way or self.budget.gives_way()
+        return self._gave_way
+
     def _pace(self, pipeline: Pipeline, feed: str) -> Pace:
         """Returns the pace of a target's loads of a feed in this drain."""
         return self._paces.setdefault((pipeline.target, feed), Pace(pipeline.dataset.load.batch))
@@ -292,7 +298,7 @@ class _Drain:
         return None if self.budget.items is None else max(1, self.budget.items - items)
 
     def _may_go_on_shredding(self, feed: str) -> bool:
-        return not self._spent(self.report.shredded) and bool(self._batches.waiting(feed, 1)[0])
+        return not self._spent(self.report.shredded) and not self._gave_way and bool(self._batches.waiting(feed, 1)[0])
 
     @property
     def _most(self) -> int:
@@ -340,6 +346,8 @@ class _Drain:
                         _let_steps_follow(pipeline)
                     mine.release()
                     yield from events
+                if self._gives_way():
+                    return Stop.BUDGET_SECONDS
             return stop
 
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 import logging
 import random
 import time
-from collections.abc import Callable, Generator, Iterator, Sequence
+from collections.abc import Callable, Collection, Generator, Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -40,8 +40,9 @@ log = logging.getLogger(__name__)
 
 LANDING, STORE = "landing", "store"
 """The two things that ring: a dataset's landing, as `landing NAME`, and the store of all datasets."""
-TURN = Budget(seconds=60)
-"""The time after which a drain with a long backlog lets the follower look at what else is due."""
+TURN_SECONDS, SHARED_SECONDS = 60.0, 5.0
+"""The time, for each target, after which a drain with a long backlog ends, so that its follower looks again; and the time after
+which it ends for other datasets of the process that have something to do. What has begun is finished first."""
 LOOK_SECONDS = 5.0
 """The time after which a look with much to register lets the follower load what it has found; then it looks again at once."""
 STANDBY_SECONDS = 2.0
@@ -92,7 +93,7 @@ Told = Event | DiscoveryReport | StandsBy | TookOver | Hindered | Drained | Stuc
 class Follower:
     """Follows one dataset. `opened` opens its pipeline; `feeds`, `targets`: None for all.
 
-    `due`: the time of its next turn, by the monotonic clock.
+    `due`: the time of its next turn, by the monotonic clock. `others_wait`: whether its turn should end soon for others.
     """
 
     def __init__(
@@ -107,6 +108,7 @@ class Follower:
         self._feeds, self._targets = feeds, targets
         self.pipeline = opened()
         self._scope = Scope.of(self.pipeline, targets, feeds)
+        self.others_wait: Callable[[], bool] = lambda: False
         self.notices: Notices | None = None  # those of landing
         self.due = 0.0
         self.health = Health(self.pipeline.name)
@@ -224,13 +226,9 @@ class Follower:
     def _work(self) -> Iterator[Told]:
         """Drains if the manifest has work. After a fault, or without progress, the same work waits for a growing pause."""
         self.due = self._listing
-        kept = self.pipeline.manifest.recall_kept(Memory())[1]
-        targets = [self.pipeline.at(name) for name in self._targets or self.pipeline.targets]
-        # Whatever its targets are, it shreds what they wait for.
-        readings = [Reading(one, kept, asks_warehouse=False, shreds=one is targets[0]) for one in targets]
         now = self.pipeline.clock()
-        works = filter(None, (work_waiting(one.pipeline, now, self._feeds, one) for one in readings))
-        if work := "; ".join(works):
+        readings, work = self._waiting(now)
+        if work:
             if not self._pause.allows(work):
                 self.due = min(self.due, self._pause.until)
                 return
@@ -241,8 +239,45 @@ class Follower:
         if news := self._news(stands):
             yield Stuck(tuple(news))
 
+    def _waiting(self, now: datetime) -> tuple[list[Reading], str]:
+        """Returns reads of the manifest for each target, and the work that a drain could do now, as text."""
+        kept = self.pipeline.manifest.recall_kept(Memory())[1]
+        targets = [self.pipeline.at(name) for name in self._targets or self.pipeline.targets]
+        # Whatever its targets are, it shreds what they wait for.
+        readings = [Reading(one, kept, asks_warehouse=False, shreds=one is targets[0]) for one in targets]
+        works = filter(None, (work_waiting(one.pipeline, now, self._feeds, one) for one in readings))
+        return readings, "; ".join(works)
+
+    def wants_turn(self, rung: Collection[str]) -> bool:
+        """True if a turn is due, or would do more than look, after these rang."""
+        if time.monotonic() >= self.due or self.rings_for_landing in rung:
+            return True
+        if STORE not in rung or not self._lease or self._lease.lost.is_set():
+            return False
+        try:
+            work = self._waiting(self.pipeline.clock())[1]
+        except (StoreError, Refused):
+            return True  # its turn tells of it
+        return bool(work) and self._pause.allows(work)
+
+    @property
+    def rings_for_landing(self) -> str:
+        """What rings if something landed."""
+        return f"{LANDING} {self.health.dataset}"
+
     def _drain(self, work: str) -> Iterator[Told]:
-        with closing(drain(self.pipeline, self._spark, TURN, self._feeds, self._targets)) as events:
+        asked = time.monotonic()
+
+        def gives_way() -> bool:
+            nonlocal asked
+            if time.monotonic() - asked < SHARED_SECONDS:
+                return False
+            asked = time.monotonic()
+            return self.others_wait()
+
+        seconds = TURN_SECONDS * len(self._targets or self.pipeline.targets)
+        budget = Budget(seconds=seconds, gives_way=gives_way)
+        with closing(drain(self.pipeline, self._spark, budget, self._feeds, self._targets)) as events:
             for event in events:
                 if isinstance(event, DrainReport):
                     self._pause.after(event, work)
@@ -373,9 +408,14 @@ def _is_last(pipeline: Pipeline, path: str) -> bool:
 def follow(followers: Sequence[Follower], bell: Bell, warn: Callable[[str], object]) -> Generator[tuple[Follower, Told]]:
     """Gives every follower a turn when it is due or something rings for it, for ever. Yields the events of each.
 
+    A turn ends early for others that have something to do.
+
     `warn` is called with a message for notices that fail.
     """
     settings = followers[0].pipeline.config
+    for one in followers:
+        others = [other for other in followers if other is not one]
+        one.others_wait = lambda others=others: any(other.wants_turn(bell.rung) for other in others)
     if of_store := notices(settings.manifest.store):
         bell.listen(of_store, STORE, warn)
     idleness = Idleness(settings.spark.ends_idle_after)
@@ -384,14 +424,14 @@ def follow(followers: Sequence[Follower], bell: Bell, warn: Callable[[str], obje
         rung = bell.wait(min(idleness.due, *(one.due for one in followers)) - time.monotonic())
         idleness.look()
         for one in followers:
-            landing_rang = f"{LANDING} {one.health.dataset}" in rung
+            landing_rang = one.rings_for_landing in rung
             if landing_rang or STORE in rung or time.monotonic() >= one.due:
                 for told in one.turn(landing_rang):
                     if not isinstance(told, DiscoveryReport | Stuck | StandsBy):
                         idleness.worked()
                     if isinstance(told, TookOver) and (of_landing := one.landing_notices()):
                         one.notices = of_landing  # not before: a queue's messages are for whoever lists
-                        bell.listen(of_landing, f"{LANDING} {one.health.dataset}", warn)
+                        bell.listen(of_landing, one.rings_for_landing, warn)
                     elif isinstance(told, StandsBy) and one.notices:
                         bell.hush(one.notices)
                         one.notices = None

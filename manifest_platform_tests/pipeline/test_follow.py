@@ -6,21 +6,24 @@ import math
 import signal
 import time
 from collections.abc import Callable
-from contextlib import closing
+from contextlib import ExitStack, closing
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any, NoReturn, cast
 
 import httpx
 import pytest
+import yaml
 
 from manifest_platform import masking
+from manifest_platform.config import load
 from manifest_platform.config.config import FollowConfig
+from manifest_platform.demo.events import write_run
 from manifest_platform.manifest import Refused
 from manifest_platform.notices import Bell, Notices
 from manifest_platform.notices import bell as bell_module
-from manifest_platform.pipeline import Loaded, Stop
+from manifest_platform.pipeline import Loaded, Pipeline, Stop
 from manifest_platform.pipeline import follow as follow_module
 from manifest_platform.pipeline.follow import Drained, Follower, Told, follow
 from manifest_platform.pipeline.health import Doing, Health, answering
@@ -28,7 +31,7 @@ from manifest_platform.pipeline.idle import Idleness
 from manifest_platform.pipeline.work import Scope
 from manifest_platform.spark import Place, SparkUnavailable
 from manifest_platform_tests.pipeline.following import Following, SessionHere
-from manifest_platform_tests.pipeline.shop import Shop, history, run_name, run_names
+from manifest_platform_tests.pipeline.shop import FIRST, Shop, history, run_name, run_names
 
 NEVER = 3600
 """Seconds between listings, so that only notices wake the follower."""
@@ -226,6 +229,33 @@ def test_an_idle_session_that_costs_money_is_ended_and_the_next_work_opens_anoth
         loaded = (told.key.name for _, told in events if isinstance(told, Loaded))
         assert [next(loaded), next(loaded)] == run_names(0, 1)
         assert happened == ["opened", "ended", "opened"]
+
+
+def test_a_long_backlog_of_one_dataset_does_not_hold_up_another(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(follow_module, "SHARED_SECONDS", 0.0)
+    busy = shop(tmp_path / "busy", shred={"batch": 1}, load={"batch": {"items": 1}})
+    whole = yaml.safe_load(busy.config_file.read_text())
+    (landing := tmp_path / "other").mkdir()
+    shred = {**whole["datasets"]["shop"]["shred"], "output": str(tmp_path / "shredded")}
+    whole["datasets"]["other"] = {**whole["datasets"]["shop"], "landing": {"root": str(landing)}, "shred": shred}
+    busy.config_file.write_text(yaml.safe_dump(whole))
+    settings, spark = load(busy.config_file), cast(Any, SessionHere)
+    busy.write(*range(6))
+    datasets: list[str] = []
+    with ExitStack() as stack:
+        bell = stack.enter_context(closing(Bell()))
+        followers = [Follower(lambda name=name: Pipeline(settings, name), spark, settings.follow) for name in ("shop", "other")]
+        for one in followers:
+            stack.callback(one.close)
+        events = stack.enter_context(closing(follow(followers, bell, print)))
+        while len(datasets) < 7:
+            one, told = next(events)
+            if isinstance(told, Loaded):
+                datasets.append(one.health.dataset)
+                if len(datasets) == 1:
+                    write_run(str(landing), FIRST, 1, seed=1)
+                    bell.ring("landing other")
+    assert datasets.index("other") <= 3
 
 
 def test_a_session_is_kept_where_it_costs_nothing_and_while_there_is_work() -> None:
