@@ -11,6 +11,7 @@ import atexit
 import copy
 import dataclasses
 import functools
+import hashlib
 import json
 import os
 import shutil
@@ -19,9 +20,10 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Mapping, Sequence
-from contextlib import closing
+from contextlib import closing, suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from decimal import Decimal
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -41,6 +43,7 @@ from manifest_platform.sources.snowplow.settings import FEED
 from manifest_platform.spark import session
 from manifest_platform.testing.loads import control
 from manifest_platform.warehouse.apply import Warehouse
+from manifest_platform.warehouse.tables import LOAD_TIME
 from manifest_platform_tests.servers.warehouses import FilePlace, Place
 
 REPOSITORY = Path(__file__).parents[2]
@@ -190,6 +193,33 @@ class Shop:
                 for table in sorted(warehouse.columns(NAME))
             }
             return Seen(rows, [(item.rpartition("/")[2], late) for item, late in ledger], token, applied.partition("#")[0])
+
+    @property
+    def contents(self) -> dict[str, str]:
+        """A hash of each table's rows without the time of the load. Of the same runs it is the same on each engine."""
+        found = {}
+        with closing(self.place.open()) as warehouse:
+            for table, types in warehouse.columns(NAME).items():
+                names = sorted(types.keys() - {LOAD_TIME.name})
+                columns = ", ".join(map(warehouse.quote, names))
+                rows = warehouse.execute(f"SELECT {columns} FROM {warehouse.qualified(NAME, table)}")
+                texts = sorted(json.dumps([self._plain(value) for value in row]) for row in rows)
+                found[table] = hashlib.sha256("\n".join([*names, *texts]).encode()).hexdigest()
+        return found
+
+    def _plain(self, value: Any) -> Any:
+        """Returns a value in one form for all drivers: JSON with sorted keys, times in UTC, paths below HOME."""
+        if isinstance(value, str) and value[:1] in ("{", "["):
+            with suppress(ValueError):  # the raw line of a bad row is any text
+                value = json.loads(value)
+        if isinstance(value, dict | list):
+            value = json.dumps(value, sort_keys=True)
+        if isinstance(value, datetime):
+            value = (value.astimezone(UTC) if value.tzinfo else value).replace(tzinfo=None)
+        if isinstance(value, Decimal):
+            value = value.normalize()
+        plain = value is None or isinstance(value, bool | float | int)
+        return value if plain else str(value).replace(self.home.as_posix(), "HOME")
 
     @property
     def doubled_events(self) -> list[tuple[Any, ...]]:

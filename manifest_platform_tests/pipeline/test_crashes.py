@@ -9,6 +9,7 @@ import os
 import signal
 import subprocess
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +21,6 @@ from manifest_platform.pipeline import SHRED, Budget, DrainReport, Pipeline, Sto
 from manifest_platform.pipeline.shredding import listing_of
 from manifest_platform.remedies import Action, Remedy
 from manifest_platform_tests.pipeline.shop import (
-    Seen,
     Shop,
     drained,
     ended,
@@ -39,13 +39,13 @@ AGAIN = ["load Failed lease_expired", "load Resolved automatic", "load Processin
 
 
 @pytest.fixture(scope="module")
-def clean(spark: Any, tmp_path_factory: pytest.TempPathFactory) -> Seen:
-    """The content of the warehouse after an undisturbed drain."""
+def clean(spark: Any, tmp_path_factory: pytest.TempPathFactory) -> Shop:
+    """The shop after an undisturbed drain."""
     shop = Shop(tmp_path_factory.mktemp("clean"))
     shop.shredded(spark, RUNS)
     with shop.open() as pipeline:
         assert drained(pipeline)[1].stop is Stop.IDLE
-    return shop.seen
+    return shop
 
 
 def killed(process: subprocess.Popen[str]) -> None:
@@ -77,7 +77,7 @@ def drained_after_lease(pipeline: Pipeline, spark: Any = None) -> DrainReport:
     ],
 )
 def test_a_worker_killed_while_loading_loses_and_doubles_nothing(
-    tmp_path: Path, place: Place, spark: Any, clean: Seen, point: str, committed: bool
+    tmp_path: Path, place: Place, spark: Any, clean: Shop, point: str, committed: bool
 ) -> None:
     shop = Shop(tmp_path, place, lease=LEASE)
     shop.shredded(spark, RUNS)
@@ -100,7 +100,7 @@ def test_a_worker_killed_while_loading_loses_and_doubles_nothing(
         assert watermark(pipeline) == keys(pipeline, RUNS - 1)[0].sort
     seen = shop.seen
     assert seen.runs == run_names(0, 1, 2)
-    assert seen.rows == clean.rows
+    assert (seen.rows, shop.contents) == (clean.seen.rows, clean.contents)
     assert shop.doubled_events == []
 
 
@@ -121,7 +121,7 @@ def test_an_item_whose_worker_is_killed_too_often_waits_for_a_person(tmp_path: P
 
 
 @pytest.mark.long
-def test_a_worker_killed_while_shredding_loses_nothing(tmp_path: Path, spark: Any, clean: Seen) -> None:
+def test_a_worker_killed_while_shredding_loses_nothing(tmp_path: Path, spark: Any, clean: Shop) -> None:
     shop = Shop(tmp_path, lease=LEASE)
     shop.write(*range(RUNS))
     killed(shop.process("shred.job_done:kill", "--discover"))
@@ -141,12 +141,13 @@ def test_a_worker_killed_while_shredding_loses_nothing(tmp_path: Path, spark: An
         named = [str(one.data) for number in range(RUNS) for one in pipeline.manifest.history(keys(pipeline, number)[0])]
     assert all(path.name not in data for path in garbage for data in named)
     assert all(path.is_dir() for path in garbage), "what nobody names stays where it is"
-    assert shop.seen == Seen(clean.rows, clean.ledger, shop.seen.token, clean.applied)
+    assert shop.seen == replace(clean.seen, token=shop.seen.token)
+    assert shop.contents == clean.contents
 
 
 @pytest.mark.everyday("duckdb", "postgresql")
 def test_a_worker_paused_past_its_lease_cannot_commit_what_another_finished(
-    tmp_path: Path, place: Place, spark: Any, clean: Seen
+    tmp_path: Path, place: Place, spark: Any, clean: Shop
 ) -> None:
     shop = Shop(tmp_path, place, lease=LEASE)
     shop.shredded(spark, RUNS)
@@ -156,13 +157,14 @@ def test_a_worker_paused_past_its_lease_cannot_commit_what_another_finished(
         with shop.open() as pipeline:
             assert drained_after_lease(pipeline).stop is Stop.IDLE
         before = shop.seen
-        assert (before.rows, before.runs) == (clean.rows, run_names(0, 1, 2))
+        assert (before.rows, before.runs) == (clean.seen.rows, run_names(0, 1, 2))
         os.kill(paused.pid, signal.SIGCONT)
         report = ended(paused)
     finally:
         paused.kill()
     assert (report["stop"], report["loaded"]) == (Stop.FENCED, 0)
     assert shop.seen == before
+    assert shop.contents == clean.contents
 
 
 def test_a_worker_paused_past_its_lease_cannot_commit_an_item_that_was_failed(tmp_path: Path, place: Place, spark: Any) -> None:
