@@ -18,10 +18,11 @@ from __future__ import annotations
 import hashlib
 import json
 from collections import Counter
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
+from itertools import islice
 from typing import Any
 
 from manifest_platform import failpoints, storage
@@ -37,6 +38,8 @@ ORIGINS = 40
 """The most origins of one new item: each adds a record to the transaction that registers it."""
 MOST_BYTES = 64 << 20
 """The most bytes of lines in one new item."""
+_AT_ONCE = 1000
+"""The most lines that are read again together."""
 _DIGITS = 12
 _COLUMNS = ("file", "line", "reasons", "raw", "byte_length", "raw_base64")
 
@@ -75,14 +78,8 @@ def replay(pipeline: Pipeline, keys: Sequence[ItemKey], reason: str, about: str 
     size = 0
     for key in keys:
         item = _loaded(pipeline, key)
-        lines = [one for one in open_rows(pipeline, item) if about in one.reasons]
-        kept = [one for one in lines if one.data is not None]
-        parse = replays.parses([one.data or b"" for one in kept])
-        good = [one for one, parses in zip(kept, parse, strict=True) if parses]
-        done.good[key.name] += len(good)
-        done.bad[key.name] += len(kept) - len(good)
-        done.lost[key.name] += len(lines) - len(kept)
-        for some in _portions(good):
+        lines = (one for one in open_rows(pipeline, item) if about in one.reasons)
+        for some in _portions(_good(replays, key.name, lines, done)):
             portion = sum(len(one.data or b"") for one in some)
             if chosen and (len(chosen) == ORIGINS or size + portion > MOST_BYTES or key in chosen):
                 done.items += _register(pipeline, replays, chosen, reason, dry_run)
@@ -117,7 +114,7 @@ def open_rows(pipeline: Pipeline, item: Item) -> Iterator[BadLine]:
         with system.open_input_file(path) as file:
             parquet = pq.ParquetFile(file)
             columns = [name for name in _COLUMNS if name in parquet.schema_arrow.names]
-            for batch in parquet.iter_batches(columns=columns):
+            for batch in parquet.iter_batches(_AT_ONCE, columns=columns):
                 for row in batch.to_pylist():
                     data = kept_bytes(row)
                     if not replayed.takes(data):
@@ -165,7 +162,20 @@ def _is_loaded(pipeline: Pipeline, item: Item) -> bool:
     return all(item.processed_by(one.load, serving.get(one.load.key, 1)) for one in pipeline.each_target())
 
 
-def _portions(lines: Sequence[BadLine]) -> Iterator[list[BadLine]]:
+def _good(replays: Replays, name: str, lines: Iterator[BadLine], done: Replayed) -> Iterator[BadLine]:
+    """Yields the lines of an item that are good now, and counts all. Some lines are in memory at a time."""
+    for counts in (done.good, done.bad, done.lost):
+        counts[name] += 0
+    while some := list(islice(lines, _AT_ONCE)):
+        kept = [one for one in some if one.data is not None]
+        good = [one for one, parses in zip(kept, replays.parses([one.data or b"" for one in kept]), strict=True) if parses]
+        done.good[name] += len(good)
+        done.bad[name] += len(kept) - len(good)
+        done.lost[name] += len(some) - len(kept)
+        yield from good
+
+
+def _portions(lines: Iterable[BadLine]) -> Iterator[list[BadLine]]:
     """Yields the lines in portions of at most MOST_BYTES, each of at least one line."""
     some: list[BadLine] = []
     size = 0
@@ -269,7 +279,9 @@ def _register_written(pipeline: Pipeline, replays: Replays, reason: str) -> Iter
         lines: list[bytes | None] = []
         for id_, places in sorted(named.items()):
             item = pipeline.manifest.item(pipeline.key(id_))
-            there = {digest_of(one.data): one.data for one in open_rows(pipeline, item) if one.data is not None}
+            wanted = {digest for _, _, digest in places}
+            rows = ((digest_of(one.data), one.data) for one in open_rows(pipeline, item) if one.data is not None)
+            there = {digest: data for digest, data in rows if digest in wanted}
             found = [there.get(digest) for _, _, digest in places]
             origins[item.key] = len(found), len(item.records)
             lines += found

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +25,7 @@ from manifest_platform.pipeline import Pipeline, Stop
 from manifest_platform.pipeline.discovery import discover
 from manifest_platform.pipeline.shredding import listing_of
 from manifest_platform.remedies import Action, Remedy
+from manifest_platform.sources.snowplow.bad.replays import EventReplays
 from manifest_platform.sources.snowplow.settings import FEED
 from manifest_platform_tests.operations.doctor.test_doctor import back_up, put_back
 from manifest_platform_tests.pipeline.shop import Shop, drained, keys, run_name
@@ -186,6 +188,24 @@ def test_an_abandoned_replay_takes_no_lines_that_its_origin_has_as_good_ones(
             reload(pipeline, key, "its output is new")
         assert drained(pipeline, spark)[1].stop is Stop.IDLE
     assert shop.doubled_events == []
+
+
+def test_the_lines_of_an_item_are_read_some_at_a_time(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An item may have as many bad rows as memory does not hold. What is chosen does not depend on the portions."""
+    publish(shop)
+    with shop.open() as pipeline:
+        whole = replayed(pipeline, dry_run=True)
+        read: list[int] = []
+        parses = EventReplays.parses
+
+        def counted(self: EventReplays, lines: Sequence[bytes]) -> list[bool]:
+            read.append(len(lines))
+            return parses(self, lines)
+
+        monkeypatch.setattr(EventReplays, "parses", counted)
+        monkeypatch.setattr(bad_replay, "_AT_ONCE", 2)
+        assert replayed(pipeline, dry_run=True) == whole
+        assert max(read) == 2 and sum(read) == whole.good.total() + whole.bad.total() > 2 * (RUNS + 1)
 
 
 def test_a_replay_follows_the_replay_before_it(shop: Shop, spark: Any) -> None:

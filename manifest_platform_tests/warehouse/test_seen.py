@@ -50,7 +50,10 @@ def crashing(name: str, patch: pytest.MonkeyPatch) -> None:
 def test_case_c_of_five_events_two_are_loaded(
     shop: Warehouse, engine: Recording, store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The store has A of two fingerprints and X of an applied run, and U of this run, whose first attempt has crashed."""
+    """The store has A of two fingerprints and X of an applied run, and U of this run, whose first attempt has crashed.
+
+    The second copy of B never comes here: shredding leaves it out. From landing on, the case is in `pipeline/test_duplicates`.
+    """
     seen = rule(store)
     applied(shop, run(tmp_path, "1", ("A", "fpA"), ("X", "fpA"), ("A", "fpOther"), repeats=seen))
     with monkeypatch.context() as patch:
