@@ -21,7 +21,7 @@ DEMO_FILE := manifest_platform$(if $(filter veeva,$(PIPELINE)),_veeva).yaml
 DEMO_CONFIG := $(if $(WAREHOUSE),.demo$(if $(filter veeva,$(PIPELINE)),-veeva)-$(WAREHOUSE)/$(DEMO_FILE),$(if $(PIPELINE),$(DEMO_FILE)))
 UI_HOST ?= 127.0.0.1
 UI_PORT ?= 3000
-BENCHMARKS := ordered_load shred drain_overhead manifest_stores manifest_scale ticks takeover merge plan cdc rewind archive registry
+BENCHMARKS := ordered_load shred drain_overhead manifest_stores manifest_scale ticks takeover merge plan cdc rewind archive registry duplicates
 # The paths that pytest runs: make test TESTS=manifest_platform_tests/manifest
 TESTS ?=
 # The stores for tests of rules above the store's contract: embedded (SQLite only) or all (PostgreSQL and DynamoDB Local too).
