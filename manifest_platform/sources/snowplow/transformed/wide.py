@@ -46,7 +46,14 @@ def shred_parquet(stream: BinaryIO, file: str, rows: int = ROWS) -> Iterator[tup
         for batch in opened.iter_batches(rows):
             yield batch.nbytes, shred_rows(pa.Table.from_batches([batch]), json, file, first_line)
             first_line += batch.num_rows
-    except (pa.ArrowInvalid, pa.ArrowNotImplementedError, UnicodeDecodeError, TypeError, OverflowError) as error:
+    except (
+        pa.ArrowInvalid,
+        pa.ArrowNotImplementedError,
+        UnicodeDecodeError,
+        TypeError,
+        OverflowError,
+        orjson.JSONDecodeError,
+    ) as error:
         raise Unusable(f"{file} cannot be read as wide rows in Parquet: {error}; run the transformer again") from error
 
 
@@ -102,12 +109,16 @@ def _json(value: Any, path: str, json: frozenset[str]) -> str | None:
 
 
 def _plain(value: Any, path: str, json: frozenset[str]) -> Any:
-    """Returns a value of Parquet as JSON has it: without nulls in objects, and JSON text as what it says."""
+    """Returns a value of Parquet as JSON has it: without nulls in objects, and JSON text as what it says.
+
+    Raises orjson.JSONDecodeError for a text that is no JSON.
+    """
     if isinstance(value, dict):
         return {name: _plain(inner, f"{path}.{name}", json) for name, inner in value.items() if inner is not None}
     if isinstance(value, list):
         return [_plain(inner, path, json) for inner in value]
     if isinstance(value, str) and path in json:
+        orjson.loads(value)  # alone, so that no text ends the object that it is in
         return orjson.Fragment(value)
     if isinstance(value, Decimal):
         return orjson.Fragment(str(value))

@@ -124,6 +124,10 @@ def test_other_files_are_refused():
     for array in (pa.array([b"\xff"]), pa.array([b"\xff"]).view(pa.string())):
         with pytest.raises(Unusable, match="cannot be read as wide rows in Parquet"):
             shredded(wide_table({CLICKS: pa.StructArray.from_arrays([array], ["a"])}, 1))
+    for text in ("{", '1}, "evil": {"x": 1', ""):
+        values = pa.array([text], pa.json_())
+        with pytest.raises(Unusable, match="cannot be read as wide rows in Parquet"):
+            shredded(wide_table({CLICKS: pa.StructArray.from_arrays([values], ["extra"])}, 1))
     wrong = wide_table({}, 1).drop_columns(["txn_id"]).append_column("txn_id", pa.array(["x"]))
     with pytest.raises(Unusable, match="the column txn_id has a value that does not fit integer"):
         shredded(wrong)
