@@ -1,8 +1,9 @@
 """JSON with long numbers: parsing and writing that keep every digit.
 
-A fast parser reads an integer beyond 64 bits, and a number with more than 17 digits, as a float, and digits are lost. Text that
-may have such a number is parsed a second time, and the number becomes a Decimal. That takes ten times as long, so a number
-of many characters is looked at first: 0.06229016948897019 is a float as programs write it.
+A fast parser reads an integer beyond 64 bits, and a fraction of any length, as a float. A float holds any 15 digits, and loses
+some of 16 and 17. Text that may have a number that is changed is parsed a second time, and the number becomes an integer or a
+Decimal. That takes ten times as long, so numbers of many characters are looked at first: 0.06229016948897019 is a float as
+programs write it.
 """
 
 from __future__ import annotations
@@ -14,9 +15,10 @@ from typing import Any
 
 import orjson
 
-_LONG = 19  # characters; a shorter number loses no digit
+_LONG = 16  # characters; a float holds any 15 digits
 _MOST_DIGITS = 1_000  # of a fraction; warehouses refuse JSON with many thousands
 _DEEPEST = 500  # the parser of long numbers can fail at some 900
+_WHOLE = 100  # digits; no column of integers holds as many
 _SHORT_ENOUGH = 40  # characters; of a longer number only the slow parser finds out
 _RUN = _LONG * b"0"
 _AFTER, _SPACE = b": "
@@ -38,7 +40,7 @@ _NUMBER = re.compile(rb"[0-9.]+(?:[eE][+-]?[0-9]+)?")
 
 def may_be_long(text: bytes) -> bool:
     """True if JSON text, or any bytes that contain it, may have a number that the fast parser would change."""
-    return _has_long(text, text.translate(_KINDS)) or (text[:1].isdigit() and len(text) >= _LONG)
+    return _has_long(text, text.translate(_KINDS)) or (len(text) >= _LONG and text.lstrip(b" -\t\r\n")[:1].isdigit())
 
 
 def any_may_be_long(lines: bytes) -> bool:
@@ -48,30 +50,45 @@ def any_may_be_long(lines: bytes) -> bool:
 
 def _has_long(text: bytes, kinds: bytes) -> bool:
     """True if a number of the text may change. Most numbers of many characters are floats as programs write them."""
+    found = []
     at = kinds.find(_RUN)
     while at >= 0:
         before = at - 1
         while before >= 0 and kinds[before] == _SPACE:
             before -= 1
-        found = _NUMBER.match(text, at)
-        assert found
-        if before >= 0 and kinds[before] == _AFTER and not _stays(found[0]):
-            return True
-        at = kinds.find(_RUN, found.end())
-    return False
+        digits = _NUMBER.match(text, at)
+        assert digits
+        if before >= 0 and kinds[before] == _AFTER:
+            found.append(digits[0])
+        at = kinds.find(_RUN, digits.end())
+    return not _all_stay(found)
+
+
+def _all_stay(found: list[bytes]) -> bool:
+    """True if the fast parser surely keeps all digits of numbers without their signs: it gives back what it has read.
+
+    They are read as negative numbers, of which it keeps fewer.
+    """
+    written = b",-".join(found)
+    try:
+        again = orjson.dumps(orjson.loads(b"[-%b]" % written))[2:-1] if found else b""
+    except orjson.JSONDecodeError:  # no numbers, but text that looks like them
+        return all(map(_stays, found))
+    return again == written or all(map(_stays, set(found).difference(again.split(b",-"))))
 
 
 def _stays(number: bytes) -> bool:
-    """True if the fast parser surely keeps all digits of a number without its sign."""
+    """True if the fast parser surely keeps all digits of a number without its sign, however the number is written."""
     if len(number) > _SHORT_ENOUGH:
         return False
     if number.isdigit():
         return int(number) < 1 << 63
-    text = number.decode()
     try:
-        near = repr(float(text))
-        return near == text or Decimal(near) == Decimal(text)
-    except (ValueError, InvalidOperation):
+        near = float(number)
+        return Decimal(repr(near)) == Decimal(number.decode())
+    except ValueError:  # no number, but a part of a text
+        return True
+    except InvalidOperation:
         return False
 
 
@@ -102,8 +119,8 @@ def integer(text: str) -> int | Decimal:
     return int(exact) if -(1 << 63) <= exact < 1 << 64 else exact
 
 
-def number(text: str) -> float | Decimal:
-    """Returns a number with a point or an exponent; a Decimal if a float would change it."""
+def number(text: str) -> float | int | Decimal:
+    """Returns a number with a point or an exponent; if a float would change it, an integer or a Decimal."""
     near = float(text)
     if len(text) > _MOST_DIGITS:
         return near
@@ -111,7 +128,10 @@ def number(text: str) -> float | Decimal:
         exact = Decimal(text)
     except InvalidOperation:  # an exponent that not even a Decimal holds
         return near
-    return near if Decimal(repr(near)) == exact or exact.adjusted() < -_MOST_DIGITS else exact
+    if Decimal(repr(near)) == exact or exact.adjusted() < -_MOST_DIGITS:
+        return near
+    is_whole = exact.adjusted() < _WHOLE and exact == exact.to_integral_value()
+    return integer(f"{exact.to_integral_value():f}") if is_whole else exact
 
 
 def _is_deep(value: Any) -> bool:

@@ -41,7 +41,7 @@ def fit(value: Any, type_: str, mixed: bool = False) -> Any:
         if kind is str and "\0" not in value and is_unicode(value):
             return value
     elif type_ in ("integer", "bigint") and (kind is int or (kind is float and value.is_integer())):
-        number = int(value)
+        number = value if kind is int else int(Decimal(repr(value)))  # beyond 53 bits, int would make up digits
         bits = 31 if type_ == "integer" else 63
         if -(2**bits) <= number < 2**bits:
             return number

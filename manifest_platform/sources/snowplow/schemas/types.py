@@ -64,6 +64,8 @@ def _kinds_of_values(schema: dict[str, Any], values: list[Any]) -> frozenset[str
 def _kind_of(value: Any) -> str:
     if isinstance(value, bool):
         return "boolean"
+    if isinstance(value, float) and value.is_integer() and _INT64[1] <= abs(value) < 10**_MOST_DIGITS:
+        return "integer"  # one beyond 64 bits, as the parser reads it
     return {str: "string", int: "integer", float: "number"}.get(type(value), "json")
 
 
@@ -115,5 +117,5 @@ def _number_type(schema: dict[str, Any]) -> str:
 
 
 def _digits(bound: float) -> int:
-    """Returns the number of digits before the point."""
-    return len(str(abs(int(bound))))
+    """Returns the number of digits before the point, as the bound is written: int(1e23) has one less."""
+    return len(str(abs(int(Decimal(repr(bound))))))

@@ -290,9 +290,9 @@ def test_null_and_missing_properties_are_null_columns(resolver: Resolver):
         assert set(list(only_click(resolver, data).values())[9:]) == {None}
 
 
-def test_whole_floats_are_integers_and_large_integers_numbers(resolver: Resolver):
-    row = only_click(resolver, {"position": 7.0, "place": {"x": 2**60 + 1}})
-    assert (row["position"], row["place_x"]) == (7, float(2**60))
+def test_whole_floats_are_integers_and_any_number_is_the_nearest_double(resolver: Resolver):
+    row = only_click(resolver, {"position": 7.0, "total": 2**60 + 1, "place": {"x": 2**60 + 1}})
+    assert (row["position"], row["total"], row["place_x"]) == (7, 2**60 + 1, float(2**60))
 
 
 def test_long_strings_are_whole_beside_a_misfit(resolver: Resolver):
