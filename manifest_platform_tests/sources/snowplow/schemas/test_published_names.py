@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
+
 from manifest_platform.sources.snowplow.events.atomic import EVENTS
 from manifest_platform.sources.snowplow.schemas.columns import entity_columns
 from manifest_platform.sources.snowplow.schemas.keys import SchemaKey
@@ -60,6 +62,36 @@ def test_dotted_names_are_those_of_the_published_tables():
 def test_underscored_names_differ_from_the_published_ones_in_the_dots_alone():
     differs = differing(dotted=False)
     assert {name: differs[name] for name in differs if name not in BY_HAND} == {}
+
+
+@pytest.mark.parametrize(
+    ("name", "path", "property_", "missing"),
+    [
+        (
+            "com_apple_notification_event_1",
+            ("notification", "userInfo", "aps", "alert"),
+            {"type": ["string", "object"], "properties": {"body": {"type": "string"}}},
+            8,
+        ),
+        (
+            "com_mandrill_message_clicked_1",
+            ("msg", "metadata"),
+            {"type": "object", "properties": {"user_id": {"type": "number"}}},
+            1,
+        ),
+    ],
+)
+def test_columns_that_differ_because_of_the_type_that_the_schema_gives_a_property(
+    name: str, path: tuple[str, ...], property_: Any, missing: int
+):
+    """The other tests know the paths of properties alone. By their schemas, these two tables differ, too."""
+    (table,) = (one for one in published.tables() if one.name == name)
+    schema = place = nested([column.path for column in table.columns])
+    for part in path[:-1]:
+        place = place["properties"][part]
+    place["properties"][path[-1]] = property_
+    ours = {one.column.name for one in entity_columns([("1-0-0", schema)], name, dotted=True)}
+    assert len([one for one in table.columns if one.name.lower() not in ours]) == missing
 
 
 def test_the_facts_are_all_the_published_tables():
