@@ -497,6 +497,50 @@ def test_a_race_is_repeated(recording: Recording, engine: Snowflake, number: int
     assert isinstance(told(recording, engine, number, text), Conflict)
 
 
+# Wider columns
+
+ALTERING = 'ALTER TABLE "SHOP"."ORDERS" ALTER COLUMN'
+
+
+def widened(recording: Recording, engine: Snowflake, number: int, text: str) -> list[str]:
+    """Widens a column that Snowflake does not alter in place, and returns the statements after that."""
+    described = (["CLUSTERING_KEY", "COMMENT"], [("LINEAR(DAY, ID)", "what people's \\ orders are")])
+    recording.answers = {ALTERING: failure(number, text), "SELECT CLUSTERING_KEY": described, **recording.answers}
+    begun = len(recording.statements)
+    try:
+        engine.widen('"shop"."orders"', '"total"', "FLOAT")
+    finally:
+        sent = [sql for sql in recording.statements[begun:] if sql.startswith(("CREATE", "ALTER TABLE", "COMMENT"))]
+        assert sent[0].startswith(ALTERING)
+    return sent[1:]
+
+
+def test_a_table_is_replaced_only_if_snowflake_does_not_change_the_type_in_place(
+    recording: Recording, engine: Snowflake
+) -> None:
+    text = "SQL compilation error: cannot change column TOTAL from type NUMBER(10,0) to FLOAT"
+    assert widened(recording, engine, 2108, text) == [
+        'CREATE OR REPLACE TABLE "SHOP"."ORDERS" COPY GRANTS AS SELECT * REPLACE (CAST("TOTAL" AS FLOAT) AS "TOTAL") '
+        'FROM "SHOP"."ORDERS"',
+        'ALTER TABLE "SHOP"."ORDERS" CLUSTER BY (DAY, ID)',
+        "COMMENT ON TABLE \"SHOP\".\"ORDERS\" IS 'what people''s \\\\ orders are'",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("number", "text"),
+    [
+        (2003, "Object 'ORDERS' does not exist or not authorized."),
+        (1003, "syntax error line 1 at position 0 unexpected 'ALTER'."),
+        (2209, "SQL compilation error: column TOTAL is part of a masking policy"),
+    ],
+)
+def test_no_table_is_replaced_for_another_fault(recording: Recording, engine: Snowflake, number: int, text: str) -> None:
+    with pytest.raises(LoadFailed):
+        widened(recording, engine, number, text)
+    assert not [sql for sql in recording.statements if sql.startswith("CREATE OR REPLACE")]
+
+
 # Privileges and upkeep
 
 

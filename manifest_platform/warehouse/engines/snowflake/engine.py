@@ -278,11 +278,29 @@ class Snowflake(Engine):
         """
         try:
             self.execute(f"ALTER TABLE {table} ALTER COLUMN {column} SET DATA TYPE {sql_type}")
-        except LoadFailed:
+        except LoadFailed as error:
+            if not refusals.is_of_type_change(error):  # another fault must not cost the table its policies
+                raise
+            restoring = self._restoring(table)
             self.execute(
                 f"CREATE OR REPLACE TABLE {table} COPY GRANTS AS "  # noqa: S608
                 f"SELECT * REPLACE (CAST({column} AS {sql_type}) AS {column}) FROM {table}"
             )
+            for statement in restoring:
+                with suppress(LoadFailed):  # the column is wide now, so the item must not fail
+                    self.execute(statement)
+
+    def _restoring(self, table: str) -> list[str]:
+        """Returns the statements that give a table that was replaced its clustering key and its comment again."""
+        schema, name = (part.replace('""', '"') for part in re.findall(r'"((?:[^"]|"")+)"', table))
+        query = "SELECT CLUSTERING_KEY, COMMENT FROM INFORMATION_SCHEMA.TABLES WHERE TABLE_SCHEMA = ? AND TABLE_NAME = ?"
+        found = []
+        for key, comment in self.execute(query, (stored(schema), stored(name))):
+            if key:
+                found.append(f"ALTER TABLE {table} CLUSTER BY {key.removeprefix('LINEAR')}")
+            if comment:
+                found.append(f"COMMENT ON TABLE {table} IS {literal(comment)}")
+        return found
 
     def attached(self, schema: str) -> dict[str, list[str]]:
         """Returns nothing: rows are replaced in place, so that whatever people added stays."""

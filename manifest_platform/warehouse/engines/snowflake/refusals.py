@@ -43,6 +43,7 @@ _SYNTAX = 1003
 _TOO_LONG = 100074, 100078, 100082
 _NUMBERS = 100038, 100039, 100132
 _GONE, _CONSTRAINT = 91016, 100072
+_OTHER_TYPE = re.compile(r"cannot change column .+ from type .+ to ")  # of 002108
 _TOO_MANY_WAITERS = "number of waiters"
 _OPERATED_ON = re.compile(r"privileges to operate on (\w+) '?\"?([\w.$]+)", re.IGNORECASE)
 _RIGHTS = {
@@ -188,6 +189,11 @@ def _of_network(error: Error, number: int) -> _Told:
     if isinstance(error, errors.InternalError) or number in (603, 300002) or "Processing aborted by error" in str(error):
         return Unavailable, "an error within Snowflake; a later try may succeed"
     return LoadFailed, ""
+
+
+def is_of_type_change(error: WarehouseError) -> bool:
+    """True if a translated error says that Snowflake does not change a column's type in place, and nothing else is wrong."""
+    return _OTHER_TYPE.search(str(error)) is not None
 
 
 def lost(error: Error) -> bool:
