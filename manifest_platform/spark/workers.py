@@ -1,7 +1,8 @@
 """Waits until a cluster has workers for a session, whose Python has this package.
 
 Spark waits for ever where a cluster has no worker, or none with the memory and cores that the session asks for: it only logs
-that a job has not accepted any resources. A drain then hangs with its items claimed.
+that a job has not accepted any resources. A drain then hangs with its items claimed. So a session is asked when it begins, and
+again before each batch of work, because a cluster may lose its workers while a session stays.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ from __future__ import annotations
 import platform
 import re
 import threading
+import time
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -22,17 +24,20 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import SparkSession
 
-_seen: set[str] = set()
-"""The sessions whose workers have run a task, by id. A process asks once for each, not for every batch of items."""
+_seen: dict[str, float] = {}
+"""When a worker last ran a task for a session, by the session's id."""
+
+_FRESH_S = 3.0
+"""Seconds for which that is not asked again: batches that follow each other need no empty job each."""
 
 
 def await_workers(session: SparkSession, seconds: float, conf_file: str | Path) -> None:
-    """Returns once a worker has run a task for a session, in a Python that has this package.
+    """Returns once a worker has run a task for a session, now or seconds ago, in a Python that has this package.
 
     Raises SparkUnavailable if none does within `seconds`, or if the workers' Python, or what it has, differs from here.
     """
     id_ = _id(session)
-    if id_ in _seen:
+    if id_ in _seen and time.monotonic() - _seen[id_] < _FRESH_S:
         return
     late = threading.Event()
 
@@ -59,7 +64,7 @@ def await_workers(session: SparkSession, seconds: float, conf_file: str | Path) 
             f"the workers of Spark with {conf_file} have release {row[0]} of manifest-platform, and this process {__version__}:"
             f" {_BRING}"
         )
-    _seen.add(id_)
+    _seen[id_] = time.monotonic()
 
 
 def _release(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

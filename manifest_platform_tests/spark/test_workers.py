@@ -1,4 +1,4 @@
-"""The wait for the workers of a cluster: bounded, asked once a session, and an error that says what to do."""
+"""The wait for the workers of a cluster: bounded, asked before work, and an error that says what to do."""
 
 from __future__ import annotations
 
@@ -25,6 +25,10 @@ class Cluster:
         tags = {"addJobTag": lambda _tag: None, "removeJobTag": lambda _tag: None}
         self.sparkContext = SimpleNamespace(applicationId=id_, cancelJobsWithTag=lambda _tag: self._canceled.set(), **tags)
 
+    def lose_workers(self) -> None:
+        self.has_workers = False
+        self._canceled.clear()
+
     def range(self, *_: int) -> Cluster:
         return self
 
@@ -40,17 +44,40 @@ class Cluster:
         return [(self.release,)]
 
 
-def test_workers_are_asked_for_once_a_session(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(workers, "_seen", set())
-    first, second = Cluster("first", True), Cluster("second", True)
+@pytest.fixture
+def now(monkeypatch: pytest.MonkeyPatch) -> list[float]:
+    """The time, which stands still until a test sets it."""
+    found = [0.0]
+    monkeypatch.setattr(workers, "time", SimpleNamespace(monotonic=lambda: found[0]))
+    monkeypatch.setattr(workers, "_seen", {})
+    return found
+
+
+def test_each_session_is_asked_for_workers_and_asked_again_some_seconds_later(now: list[float]) -> None:
+    first: Any = Cluster("first", True)
+    second: Any = Cluster("second", True)
     for session in (first, first, second):
-        asked: Any = session
-        workers.await_workers(asked, 60, "a.conf")
+        workers.await_workers(session, 60, "a.conf")
     assert (first.jobs, second.jobs) == (1, 1)
+    now[0] += workers._FRESH_S
+    for _ in range(2):
+        workers.await_workers(first, 60, "a.conf")
+    assert first.jobs == 2
 
 
-def test_without_workers_the_wait_ends_and_says_what_the_session_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(workers, "_seen", set())
+def test_a_session_whose_workers_are_gone_since_says_so_before_work(now: list[float]) -> None:
+    """The job of the next batch hung for hours, with its items claimed."""
+    cluster = Cluster("gone", True)
+    session: Any = cluster
+    workers.await_workers(session, 60, "a.conf")
+    cluster.lose_workers()
+    now[0] += workers._FRESH_S
+    with pytest.raises(SparkUnavailable, match=r"no worker has run a task within 0 s"):
+        workers.await_workers(session, 0.01, "a.conf")
+
+
+@pytest.mark.usefixtures("now")
+def test_without_workers_the_wait_ends_and_says_what_the_session_asked_for() -> None:
     session: Any = Cluster("alone", False)
     for jobs in (1, 2):
         with pytest.raises(
@@ -60,7 +87,7 @@ def test_without_workers_the_wait_ends_and_says_what_the_session_asked_for(monke
         assert session.jobs == jobs, "asked again by the next drain"
 
 
-def test_a_session_that_is_lost_meanwhile_gives_the_reason_without_a_java_stack_trace(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_session_that_is_lost_meanwhile_gives_the_reason_without_a_java_stack_trace() -> None:
     session: Any = Cluster("lost", False)
     session.sparkContext.cancelJobsWithTag("at once")
     with pytest.raises(SparkUnavailable, match=r"runs no task: job canceled; see Spark's log"):
