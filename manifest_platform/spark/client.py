@@ -36,11 +36,12 @@ _CONNECT_MODE = "SPARK_CONNECT_MODE_ENABLED"
 
 @dataclass(frozen=True)
 class _Opened:
-    """The process's session, and the server that it belongs to."""
+    """The process's session, and the server that it belongs to. `mode`: the value of `_CONNECT_MODE` before it."""
 
     server: str
     session: Any
     channels: DefaultChannelBuilder
+    mode: str | None = None
 
 
 _opened: list[_Opened] = []
@@ -97,10 +98,11 @@ def _made(channels: DefaultChannelBuilder, server: str, settings: Mapping[str, o
 
     from manifest_platform.spark.patience import Patience
 
+    before = os.environ.get(_CONNECT_MODE)
     os.environ[_CONNECT_MODE] = "1"
     try:
         session: Any = RemoteSession.builder.channelBuilder(channels).create()
-        _opened[:] = [_Opened(server, session, channels)]
+        _opened[:] = [_Opened(server, session, channels, before)]
         atexit.unregister(end)
         atexit.register(end)  # before the client's own hook, which does nothing for a session that is closed
         session.client.set_retry_policies([Patience()])
@@ -110,6 +112,8 @@ def _made(channels: DefaultChannelBuilder, server: str, settings: Mapping[str, o
             session.conf.set(_PYTHON_OF_WORKERS, PYTHON_OF_ARCHIVE)
         return _set(session, settings)
     except (PySparkException, OSError) as error:
+        if not _opened:
+            _restore_mode(before)
         reason = str(error).partition("\n\tat ")[0]
         raise SparkUnavailable(f"the Spark Connect server at {server} opens no session: {reason}; see its log") from error
 
@@ -132,11 +136,24 @@ def _set(session: Any, settings: Mapping[str, object]) -> SparkSession:
 
 
 def _forget(release: bool = False) -> None:
-    """Closes the process's session, and makes PySpark forget it. `release`: tells its server."""
+    """Closes the process's session, and makes PySpark forget it. `release`: tells its server.
+
+    A session in this process may follow, whose functions PySpark would send to a server if the variable stayed.
+    """
     while _opened:
-        session = _opened.pop().session
-        session.release_session_on_close = release
-        session.stop()
+        found = _opened.pop()
+        try:
+            found.session.release_session_on_close = release
+            found.session.stop()
+        finally:
+            _restore_mode(found.mode)
+
+
+def _restore_mode(before: str | None) -> None:
+    if before is None:
+        os.environ.pop(_CONNECT_MODE, None)
+    else:
+        os.environ[_CONNECT_MODE] = before
 
 
 def _reach(channels: DefaultChannelBuilder, server: str, advice: str) -> None:

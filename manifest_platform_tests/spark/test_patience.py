@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import warnings
 from types import SimpleNamespace
 from typing import Any
@@ -11,7 +12,7 @@ import pytest
 from pyspark.errors import PySparkException
 from pyspark.sql.connect.client.retries import Retrying
 
-from manifest_platform.spark import client
+from manifest_platform.spark import SparkUnavailable, client
 from manifest_platform.spark.patience import Patience
 
 
@@ -110,3 +111,34 @@ def test_a_session_whose_server_is_back_gets_its_patience_back(opened: list[Any]
     assert found is kept
     assert [type(one) for one in kept.policies] == [Patience]
     assert not kept.policies[0].in_vain
+
+
+@pytest.mark.parametrize("before", [None, "1"])
+def test_a_session_that_has_ended_leaves_no_trace_by_which_pyspark_takes_the_next_for_one_of_a_server(
+    opened: list[Any], monkeypatch: pytest.MonkeyPatch, before: str | None
+) -> None:
+    """A local session of the same process then failed with CONNECT_URL_NOT_SET."""
+    from pyspark.sql.connect.session import SparkSession
+
+    monkeypatch.setenv("SPARK_CONNECT_MODE_ENABLED", before or "")
+    if before is None:
+        monkeypatch.delenv("SPARK_CONNECT_MODE_ENABLED")
+    made = Session()
+
+    def create() -> Session:
+        assert os.environ["SPARK_CONNECT_MODE_ENABLED"] == "1"
+        if made.is_lost:
+            raise PySparkException("[CONNECT_URL_NOT_SET]")
+        return made
+
+    builder = SimpleNamespace(channelBuilder=lambda _: SimpleNamespace(create=create))
+    monkeypatch.setattr(SparkSession, "builder", builder)
+    channels: Any = None
+    client.opened(channels, "server", {}, "")
+    client.end()
+    assert made.stopped == [True]
+    assert os.environ.get("SPARK_CONNECT_MODE_ENABLED") == before
+    made.is_lost = True
+    with pytest.raises(SparkUnavailable, match="opens no session"):
+        client.opened(channels, "server", {}, "")
+    assert os.environ.get("SPARK_CONNECT_MODE_ENABLED") == before
