@@ -23,17 +23,24 @@ if TYPE_CHECKING:
 
 _LF, _CR, _COMMA, _QUOTE = b'\n\r,"'
 _BESIDE_FIELD = np.array([_LF, _CR, _COMMA, _QUOTE], np.uint8)
+_WRONG_QUOTE = "a quote that neither begins a field, nor ends one, nor is doubled within one"
+_WRONG_LINE = "an empty line, or a carriage return alone at the end of a line"
+
+
+class NotCut(ValueError):
+    """A file that cannot be cut into slices. The message says why, as the end of a sentence."""
 
 
 @dataclass(frozen=True)
 class Outcome:
     """The records of a chunk, for one state at its beginning.
 
-    `sound`: False if the state is impossible there, or the file cannot be cut. `records`: the number of records that end in
-    the chunk. `first`: the offset in the chunk after the first of them; None if there is none.
+    `fault`: what the chunk has if the state is impossible there, or the file cannot be cut; empty for a sound chunk.
+    `records`: the number of records that end in the chunk. `first`: the offset in the chunk after the first of them; None if
+    there is none.
     """
 
-    sound: bool
+    fault: str
     records: int
     first: int | None
 
@@ -66,7 +73,7 @@ class Slice:
 def scan(stream: Stream, size: int, before: bytes = b"", after: bytes = b"") -> Scan:
     """Scans a chunk of `size` bytes. `before`: up to two bytes before it in the file; `after`: the byte after it, if any."""
     is_odd, offset = False, 0
-    sound, records, firsts = [True, True], [0, 0], list[int | None]([None, None])
+    faults, records, firsts = ["", ""], [0, 0], list[int | None]([None, None])
     for block, following in _with_next(stream, size, after):
         data = np.frombuffer(before.rjust(2, b"\n") + block + (following[:1] or b"\n"), np.uint8)
         two_before, one_before, own, one_after = data[:-3], data[1:-2], data[2:-1], data[3:]
@@ -76,14 +83,16 @@ def scan(stream: Stream, size: int, before: bytes = b"", after: bytes = b"") -> 
         never = is_empty | ((own == _CR) & (one_after != _LF))
         opens, closes = np.isin(one_before, _BESIDE_FIELD), np.isin(one_after, _BESIDE_FIELD)
         for state, inside in enumerate((odd, ~odd)):
-            wrong = (quotes & np.where(inside, ~opens, ~closes)) | (never & ~inside)
-            sound[state] = sound[state] and not wrong.any()
+            if (quotes & np.where(inside, ~opens, ~closes)).any():
+                faults[state] = faults[state] or _WRONG_QUOTE
+            if (never & ~inside).any():
+                faults[state] = faults[state] or _WRONG_LINE
             found = np.flatnonzero(ends & ~inside)
             if firsts[state] is None and len(found):
                 firsts[state] = offset + int(found[0]) + 1
             records[state] += len(found)
         is_odd, before, offset = bool(odd[-1]), (before + block)[-2:], offset + len(block)
-    outside, within = (Outcome(sound[state], records[state], firsts[state]) for state in (0, 1))
+    outside, within = (Outcome(faults[state], records[state], firsts[state]) for state in (0, 1))
     return Scan(is_odd, outside, within)
 
 
@@ -99,7 +108,7 @@ def _with_next(stream: Stream, size: int, after: bytes) -> Iterator[tuple[bytes,
 
 
 def slices(scans: Sequence[Scan], starts: Sequence[int], size: int, ends_line: bool) -> list[Slice]:
-    """Returns the slices of a file by the scans of its chunks, in order; empty if it cannot be cut.
+    """Returns the slices of a file by the scans of its chunks, in order. Raises NotCut.
 
     `starts`: the offsets of the chunks. `size`: the file's. `ends_line`: True if the file's last byte is a newline.
     """
@@ -107,14 +116,16 @@ def slices(scans: Sequence[Scan], starts: Sequence[int], size: int, ends_line: b
     cuts: list[tuple[int, int]] = []  # offsets after a record, and the number of records up to there
     for found, start in zip(scans, starts, strict=True):
         outcome = found.within if is_within else found.outside
-        if not outcome.sound:
-            return []
+        if outcome.fault:
+            raise NotCut(f"it has {outcome.fault}, in the part from byte {start}")
         if outcome.first is not None:
             cuts.append((start + outcome.first, records + 1))
         records += outcome.records
         is_within ^= found.is_odd
-    if is_within or not cuts:
-        return []
+    if is_within:
+        raise NotCut("its last quote is not closed")
+    if not cuts:
+        raise NotCut("no line ends in it")
     header, total = cuts[0][0], records + (not ends_line)
     edges = [*(cut for cut in cuts if cut[0] < size), (size, total)]
     return [

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from manifest_platform.shred import csv_slices
-from manifest_platform.shred.csv_slices import Slice, scan, slices
+from manifest_platform.shred.csv_slices import NotCut, Slice, scan, slices
 
 FIELDS = st.text(st.sampled_from('ab,"\n\r é'), max_size=6)
 
@@ -64,18 +64,20 @@ def test_slices_have_the_records_of_the_file_whatever_the_fields_and_the_chunks(
 
 
 @pytest.mark.parametrize(
-    "text",
+    ("text", "why"),
     [
-        b'x,y\n1,5" pipe\n2,b\n3,6" pipe\n',
-        b'x,y\n1,"a" b\n2,c\n',
-        b'x,y\n1,"open\n2,c\n',
-        b"x,y\n1,a\n\n2,b\n",
-        b"x,y\r\n1,a\r\n\r\n2,b\r\n",
-        b"x,y\r1,a\r2,b\r",
-        b"\nx,y\n1,a\n",
-        b"",
+        (b'x,y\n1,5" pipe\n2,b\n3,6" pipe\n', "it has a quote that neither begins a field"),
+        (b'x,y\n1,"a" b\n2,c\n', "it has a quote that neither begins a field"),
+        (b'x,y\n1,"open\n2,c\n', "its last quote is not closed"),
+        (b"x,y\n1,a\n\n2,b\n", "it has an empty line"),
+        (b"x,y\r\n1,a\r\n\r\n2,b\r\n", "it has an empty line"),
+        (b"x,y\r1,a\r2,b\r", "or a carriage return alone"),
+        (b"\nx,y\n1,a\n", "it has an empty line"),
+        (b"x,y", "no line ends in it"),
+        (b"", "no line ends in it"),
     ],
 )
 @pytest.mark.parametrize("chunk", [1, 2, 5, 1000])
-def test_a_file_is_not_cut_where_quotes_and_lines_are_not_plain(text: bytes, chunk: int) -> None:
-    assert cut(text, chunk) == []
+def test_a_file_is_not_cut_where_quotes_and_lines_are_not_plain(text: bytes, why: str, chunk: int) -> None:
+    with pytest.raises(NotCut, match=why):
+        cut(text, chunk)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING
@@ -10,11 +11,14 @@ import orjson
 
 from manifest_platform import storage
 from manifest_platform.shred.batch import open_landed
-from manifest_platform.shred.csv_slices import Outcome, Scan, Slice, scan, slices
+from manifest_platform.shred.csv_slices import NotCut, Outcome, Scan, Slice, scan, slices
 
 if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import SparkSession
+
+
+log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -29,7 +33,7 @@ class Large:
 def sliced(spark: SparkSession, files: Sequence[Large], chunk: int) -> Mapping[str, list[Slice]]:
     """Returns the slices of files by URI, each of about `chunk` bytes; none for a file that cannot be cut or read.
 
-    They depend on the bytes of the file and on `chunk` alone. Without files, no job runs.
+    They depend on the bytes of the file and on `chunk` alone. Without files, no job runs. Why a file cannot be cut is logged.
     """
     files = list(dict.fromkeys(files))
     chunks = [(file, start) for file in files for start in range(0, file.size, chunk)]
@@ -59,7 +63,10 @@ def sliced(spark: SparkSession, files: Sequence[Large], chunk: int) -> Mapping[s
         if found.keys() >= set(numbers):
             mine = [found[number] for number in numbers]
             starts = [chunks[number][1] for number in numbers]
-            result[file.uri] = slices([_scan(one["scan"]) for one in mine], starts, file.size, mine[-1]["ends_line"])
+            try:
+                result[file.uri] = slices([_scan(one["scan"]) for one in mine], starts, file.size, mine[-1]["ends_line"])
+            except NotCut as why:
+                log.warning("%s, %s bytes, is shredded by one task: %s", file.uri, f"{file.size:,}", why)
     return result
 
 

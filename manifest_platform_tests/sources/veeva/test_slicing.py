@@ -79,3 +79,16 @@ def test_a_file_of_slices_that_was_altered_or_is_not_complete_fails_its_window(t
     short = shredded(spark, tmp_path / "short", 2_000, product(), records=ROWS + 1)
     assert isinstance(short, ShredFailure)
     assert f"has {ROWS} records, but manifest.csv says {ROWS + 1}" in short.message
+
+
+def test_a_large_file_that_cannot_be_cut_is_named_with_the_reason(
+    tmp_path: Path, spark: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Otherwise nobody learns why one task takes hours while the others are over."""
+    content = product().replace(b"V9,", b'V9" tube,')
+    whole = shredded(spark, tmp_path, 2_000, content)
+    assert isinstance(whole, Listing)
+    assert f"{PRODUCT}, {len(content):,} bytes, is shredded by one task: it has a quote that neither" in caplog.text
+    caplog.clear()
+    assert isinstance(shredded(spark, tmp_path / "cut", 2_000, product()), Listing)
+    assert "one task" not in caplog.text
