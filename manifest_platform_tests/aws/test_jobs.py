@@ -51,7 +51,7 @@ def test_a_job_s_program_and_files_are_those_that_the_platform_has(name: str) ->
 
 
 def extra(name: str) -> list[Requirement]:
-    """What an extra of this package needs."""
+    """The requirements of an extra of this package."""
     project = tomllib.loads((FOLDER.parents[1] / "pyproject.toml").read_text())["project"]
     return [Requirement(one) for one in project["optional-dependencies"][name]]
 

@@ -71,7 +71,7 @@ print(manifest_platform.__version__, *sorted({{"pyspark", "dagster", "pandas", "
 
 
 def test_a_bare_python_writes_with_a_key_and_as_a_role(unpacked: Path, bare: Path) -> None:
-    """What s3_files does for a KMS key, and what aws does for a role, up to the request."""
+    """All that s3_files does for a KMS key, and aws for a role, up to the request."""
     script = """
 from manifest_platform import aws, storage
 role = aws.Location(kms_key="alias/lake", role="arn:aws:iam::210987654321:role/writer")

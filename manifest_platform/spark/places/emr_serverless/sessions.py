@@ -147,7 +147,7 @@ def _await(session: Session, seconds: float) -> None:
 
 
 def _lives(session: Session) -> bool:
-    """True unless a session has ended. EMR forgets one that ended some time ago."""
+    """True unless a session has ended. EMR forgets a session some time after its end."""
     try:
         return _state(session)["state"] in _LIVE
     except _Gone:
