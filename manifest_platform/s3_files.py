@@ -1,8 +1,8 @@
-"""A file system for Arrow that writes to S3 through boto3, for locations whose requests need headers.
+"""A file system for Arrow that writes to S3 and deletes there through boto3.
 
-Arrow's own S3 client cannot name a KMS key, and cannot say that the requester pays. It also leaves an empty object in place
-of a folder whose last file it deletes, without the key. So all that writes goes through boto3 here, and reads do if the
-requester pays.
+Arrow's own S3 client cannot name a KMS key, and cannot say that the requester pays. So for a location whose requests need such
+headers, all that writes goes through boto3 here, and reads do if the requester pays. Everywhere, boto3 deletes: Arrow leaves an
+empty object in place of the folder around what it deletes, without the key, and with a permission that a delete does not need.
 """
 
 from __future__ import annotations

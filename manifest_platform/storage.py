@@ -184,8 +184,17 @@ def checksum(data: bytes | memoryview) -> str:
 
 def delete_folder(uri: str) -> None:
     """Deletes everything under a location. Raises FileNotFoundError if nothing exists there, and OSError."""
-    system, path = filesystem(uri)
+    system, path = _deleting(uri)
     system.delete_dir(path)
+
+
+def _deleting(uri: str) -> tuple[FileSystem, str]:
+    """The file system that deletes at a URI, and the path to use with it.
+
+    In S3 it is boto3's: Arrow's own client writes an empty object in place of the folder around what it deletes. Who may only
+    delete is then refused, and the empty object stays.
+    """
+    return filesystem(uri) if is_local(uri) else (_with_headers(aws.location_of(uri)), uri.removeprefix("s3://"))
 
 
 def is_missing(uri: str) -> bool:
@@ -243,6 +252,6 @@ class ObjectFolder:
 
     def remove(self, uri: str) -> None:
         """Deletes an object by the URI that `put` returned, if it exists. Raises OSError."""
-        system, path = filesystem(uri)
+        system, path = _deleting(uri)
         with suppress(FileNotFoundError):
             system.delete_file(path)

@@ -97,10 +97,11 @@ def test_all_that_is_written_is_encrypted_with_the_key(
     assert system.get_file_info(f"{path.rpartition('/')[0]}/small-copy").type == FileType.NotFound
 
 
+@pytest.mark.parametrize("location", [aws.Location(kms_key=KEY), aws.Location()], ids=["with a key", "without"])
 def test_a_small_object_is_one_request_and_a_removal_writes_nothing(
-    s3_bucket: str, s3_server: S3Server, monkeypatch: pytest.MonkeyPatch
+    s3_bucket: str, s3_server: S3Server, monkeypatch: pytest.MonkeyPatch, location: aws.Location
 ) -> None:
-    aws.use(aws.Choices(locations={s3_bucket: aws.Location(kms_key=KEY)}))
+    aws.use(aws.Choices(locations={s3_bucket: location}))
     folder = storage.ObjectFolder(f"{s3_bucket}/folder")
     with requests_of(s3_server, monkeypatch) as heads:
         uri = folder.put("name", b"content")
@@ -110,7 +111,9 @@ def test_a_small_object_is_one_request_and_a_removal_writes_nothing(
     folder.put("a/b", b"1")
     folder.put("c", b"2")
     assert list(folder.list("a")) == [(f"{folder.uri}/a/b", 1)]
-    storage.delete_folder(folder.uri)
+    with requests_of(s3_server, monkeypatch) as heads:
+        storage.delete_folder(folder.uri)
+    assert [head.split(" ")[0] for head in heads] == ["GET", "POST"], "a list, and a deletion of all that it told"
     with pytest.raises(FileNotFoundError):
         storage.delete_folder(folder.uri)
 

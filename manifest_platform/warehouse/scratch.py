@@ -6,13 +6,19 @@ finds it as it finds the output of attempts that died.
 
 from __future__ import annotations
 
+import logging
 import uuid
 from collections.abc import Generator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 from manifest_platform import storage
 from manifest_platform.listing import Listing
+
+log = logging.getLogger(__name__)
+
+_OF_LOADS = "-load-"
+"""The part that the names of these folders have, so that a role may write and delete in them alone (deploy/aws/roles.yaml)."""
 
 
 @dataclass
@@ -26,7 +32,7 @@ class Scratch:
     def folder(self, of: str) -> str:
         """Returns the URI of the folder for what is made of a file of the listing."""
         head, is_below, _ = of.rpartition(f"/{self.listing.attempt}/")
-        folder = f"{head}/{self.listing.attempt}-{self._mark}" if self.listing.attempt and is_below else f"{of}-{self._mark}"
+        folder = (f"{head}/{self.listing.attempt}" if self.listing.attempt and is_below else of) + f"{_OF_LOADS}{self._mark}"
         self._made.add(folder)
         return folder
 
@@ -39,11 +45,14 @@ class Scratch:
         return uri
 
     def remove(self) -> None:
-        """Removes the folder, as far as the storage allows it now."""
+        """Removes the folder. What the storage refuses is told, and stays for the doctor."""
         for folder in self._made:
-            with suppress(OSError):
-                system, path = storage.filesystem(folder)
-                system.delete_dir(path)
+            try:
+                storage.delete_folder(folder)
+            except FileNotFoundError:
+                continue
+            except OSError as error:
+                log.warning("%s is not removed now: %s. `doctor --clean` removes it", folder, error)
 
 
 @contextmanager

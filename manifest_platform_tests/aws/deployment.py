@@ -24,6 +24,7 @@ from manifest_platform_tests.aws.stacks import ACCOUNT, REGION
 REPOSITORY = Path(__file__).parents[2]
 SHOP, VAULT = "shop", "vault"
 KINDS = ("landing", "shredded", "merged", "records", "artifacts")
+RETAINED = ("landing_days", "shredded_days", "bad_days", "merged_days", "last_copy_days")
 ALWAYS = {"cron": "0 0 * * *", "minutes": 1440}
 """A blackout of a whole day, in which drains shred and load nothing."""
 
@@ -62,16 +63,23 @@ class Deployment:
         }
         return policies(self.name, exports, (SHOP, VAULT))
 
-    def configured(self, *, loads: bool, **landing: str) -> Path:
-        """The configuration's file. `loads`: False for programs that only shred. `landing`: more settings of the shop's."""
+    def configured(self, *, loads: bool, packed: bool = False, **landing: str) -> Path:
+        """The configuration's file. `loads`: False for programs that only shred. `landing`: more settings of the shop's.
+
+        `packed`: a task's tables in one file, which a load unpacks in S3; then nothing is merged.
+        """
         rests: dict[str, Any] = {} if loads else {"load": {"blackout": [ALWAYS]}}
         place = {kind: f"s3://{self.bucket(kind)}" for kind in KINDS}
         merged = {"output": f"{place['merged']}/merged", "catalog": {"kind": "glue", "region": REGION}}
         shop = {
             "landing": {"root": f"{place['landing']}/enriched", "settle_seconds": 1, **landing},
-            "shred": {"output": f"{place['shredded']}/shredded", "schemas": [str(SCHEMAS)]},
-            "merge": {**merged, "close_after_seconds": 0, "interval_seconds": 0, "first_day": "2024-05-01"},
-            "retention": {"landing_days": 2, "shredded_days": 2, "bad_days": 2, "merged_days": 2, "last_copy_days": 2},
+            "shred": {"output": f"{place['shredded']}/shredded", "schemas": [str(SCHEMAS)], "pack_kib": 1024 if packed else 0},
+            **(
+                {}
+                if packed
+                else {"merge": {**merged, "close_after_seconds": 0, "interval_seconds": 0, "first_day": "2024-05-01"}}
+            ),
+            "retention": {name: None if packed and name == "merged_days" else 2 for name in RETAINED},
             **rests,
         }
         vault = {
@@ -105,11 +113,17 @@ class Deployment:
         self.of_workers.start()
 
     def run(
-        self, *command: str, dataset: str = SHOP, loads: bool = True, later: bool = False, codes: tuple[int, ...] = (0, 4)
+        self,
+        *command: str,
+        dataset: str = SHOP,
+        loads: bool = True,
+        packed: bool = False,
+        later: bool = False,
+        codes: tuple[int, ...] = (0, 4),
     ) -> list[dict[str, Any]]:
         """Runs a command, some days later if wanted, and returns its answers. Raises AssertionError for another exit code."""
         program = "manifest_platform_tests.aws.later" if later else "manifest_platform"
-        options = ["--config", str(self.configured(loads=loads)), "--dataset", dataset, "--json"]
+        options = ["--config", str(self.configured(loads=loads, packed=packed)), "--dataset", dataset, "--json"]
         printed = self.program([sys.executable, "-m", program, *options, *command], codes)
         return [json.loads(one) for one in printed.splitlines() if one.startswith("{")]
 

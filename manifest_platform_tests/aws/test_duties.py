@@ -24,6 +24,7 @@ from manifest_platform_tests.aws.held import Held
 from manifest_platform_tests.aws.recording import Record, recorded
 from manifest_platform_tests.aws.stacks import REGION
 from manifest_platform_tests.pipeline.following import Following
+from manifest_platform_tests.servers.glue import emptied
 from manifest_platform_tests.servers.redshift import ROLE, Redshift
 from manifest_platform_tests.servers.s3 import S3Server
 from manifest_platform_tests.waking import s3_record
@@ -46,6 +47,7 @@ def deployment(
     redshift: Redshift,
     monkeypatch: pytest.MonkeyPatch,
 ) -> Iterator[Deployment]:
+    emptied(glue_server)  # it lives as long as the tests, and its catalog has the tables of those before
     name = f"mp-{uuid.uuid4().hex[:8]}"
     create_table(f"dynamodb://{name}?endpoint={dynamodb_server.endpoint}")
     secrets = boto3.Session().client("secretsmanager", endpoint_url=glue_server)
@@ -122,6 +124,21 @@ def test_who_captures_shreds_and_loads_may_do_it(deployment: Deployment, redshif
     assert redshift.execute(f"SELECT count(*) FROM {SHOP}.events") == [(20,)]
 
 
+def test_who_loads_packed_runs_may_unpack_them_and_remove_what_was_unpacked(
+    deployment: Deployment, redshift: Redshift, held: Held
+) -> None:
+    run = deployment.run
+    land(deployment, 0)
+    run("drain", loads=False, packed=True, codes=(0, 1, 3))
+    shredded = boto3.Session().client("s3")
+    before = shredded.list_objects_v2(Bucket=deployment.bucket("shredded"))["KeyCount"]
+    held.hold(deployment, "Loader", lambda: run("drain", "--no-discover", packed=True))
+    assert redshift.execute(f"SELECT count(*) FROM {SHOP}.events") == [(20,)]
+    actions = {call.action for call in deployment.calls.calls if deployment.bucket("shredded") in call.resource}
+    assert actions == {"s3:GetObject", "s3:PutObject", "s3:DeleteObject", "s3:ListBucket"}
+    assert shredded.list_objects_v2(Bucket=deployment.bucket("shredded"))["KeyCount"] == before
+
+
 def test_who_merges_publishes_and_reads_may_do_it(deployment: Deployment, held: Held) -> None:
     run, day = deployment.run, f"{FIRST:%Y-%m-%d}"
     names = [land(deployment, number, bad_lines=1) for number in range(2)]
@@ -148,17 +165,21 @@ def test_who_operates_and_deletes_may_do_it(deployment: Deployment, redshift: Re
     names = [land(deployment, number, bad_lines=1) for number in range(2)]
     run("drain")
     run("merge", "run", codes=(0,))
+    client, bucket = boto3.Session().client("s3"), deployment.bucket("shredded")
+    died = f"shredded/{SHOP}/{names[0]}/died/part.parquet"
+    client.put_object(Bucket=bucket, Key=died, Body=b"left")
 
     def operate() -> None:
         for command in (("status",), ("tables",), ("bad", "list"), ("bad", "replay"), ("sql", "SELECT 1"), ("store", "check")):
             run(*command, codes=LOOKED)
         run("reload", names[1], "--reason", "trial")
-        run("doctor", "--repair", "--clean", codes=LOOKED)
+        run("doctor", "--repair", "--clean", "--grace", "0", codes=LOOKED)
         run("warehouse", "reconcile", "--dry-run")
         run("merge", "gc", "--grace", "1h", later=True, codes=LOOKED)
         run("housekeeping", later=True, codes=LOOKED)
 
     held.hold(deployment, "Operator", operate)
+    assert "Contents" not in client.list_objects_v2(Bucket=bucket, Prefix=died), "the doctor removed it"
     run("drain", "--no-discover")
     held.hold(deployment, "Retention", lambda: run("gc", "--yes", later=True, codes=(0,)))
     assert redshift.execute(f"SELECT count(*) FROM {SHOP}.events") == [(40,)]

@@ -40,6 +40,8 @@ def duties() -> dict[str, Policy]:
         ("Shredder", Call("s3:DeleteObject", stored("shredded", "/a")), False),
         ("Loader", Call("s3:PutObject", stored("shredded", "/a/1.manifest")), True),
         ("Loader", Call("s3:PutObject", stored("shredded", "/a/1.parquet")), False),
+        ("Loader", Call("s3:DeleteObject", stored("shredded", "/a/1.parquet")), False),
+        ("Loader", Call("s3:DeleteObject", stored("shredded", "/run/attempt-load-0a1b/events/1.parquet")), True),
         ("Reader", Call("dynamodb:Query", TABLE, keyed("vault")), True),
         ("Reader", Call("dynamodb:PutItem", TABLE, keyed("vault")), False),
         ("Reader", Call("kms:Decrypt", "DATA-KEY", ("kms:ViaService", (f"s3.{REGION}.amazonaws.com",))), True),

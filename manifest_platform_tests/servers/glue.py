@@ -30,6 +30,12 @@ def glue_server() -> Iterator[str]:
     server.stop()
 
 
+def emptied(endpoint: str) -> None:
+    """Makes the server forget everything."""
+    reset = urllib.request.Request(f"{endpoint}/moto-api/reset", method="POST")
+    urllib.request.build_opener(urllib.request.ProxyHandler({})).open(reset).close()
+
+
 @functools.cache
 def _client(endpoint: str) -> Any:
     """Made once: to read Glue's model takes longer than most tests."""
@@ -61,6 +67,5 @@ def glue(glue_server: str, monkeypatch: pytest.MonkeyPatch) -> Any:
     for name, value in environment.items():
         monkeypatch.setenv(name, value)
     monkeypatch.setattr(boto3, "DEFAULT_SESSION", None)
-    reset = urllib.request.Request(f"{glue_server}/moto-api/reset", method="POST")
-    urllib.request.build_opener(urllib.request.ProxyHandler({})).open(reset).close()
+    emptied(glue_server)
     return _client(glue_server)

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from manifest_platform import storage
+from manifest_platform.listing import Listing
 from manifest_platform.operations.doctor import Doctor
 from manifest_platform.operations.doctor.findings import Kind
 from manifest_platform.pipeline.shredding import listing_of
@@ -37,6 +38,19 @@ def test_what_a_killed_load_leaves_is_removed_by_the_doctor(tmp_path: Path, spar
             left.remove()
         assert sorted(Path(pipeline.folder(key).removeprefix("file://")).rglob("*")) == before
         assert drained(pipeline)[1].loaded == 1
+
+
+def test_what_the_storage_refuses_to_remove_is_told_and_fails_no_load(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def refuse(_uri: str) -> None:
+        raise PermissionError("AccessDenied")
+
+    monkeypatch.setattr(storage, "delete_folder", refuse)
+    with scratch(Listing("run", "a", 0, 0, 0, (), ())) as made:
+        made.folder("s3://lake/run/a/events/1.parquet")
+    assert "s3://lake/run/a-load-" in caplog.text, "the roles of deploy/aws know its folders by this"
+    assert "is not removed now: AccessDenied. `doctor --clean` removes it" in caplog.text
 
 
 def test_the_files_of_a_load_are_removed_if_it_fails(tmp_path: Path, spark: Any) -> None:

@@ -116,8 +116,7 @@ def clean(pipeline: Pipeline, orphans: list[Finding]) -> Iterator[str | Finding]
         if uri in named or attempt in named:
             continue
         files, size, _ = measured(uri)
-        system, path = storage.filesystem(uri)
-        system.delete_dir(path)
+        storage.delete_folder(uri)
         yield f"removed {uri}: {files:,} objects, {size:,} bytes"
 
 
