@@ -20,6 +20,7 @@ from dagster_webserver.cli import dagster_webserver
 
 from manifest_platform.cli.app import load
 from manifest_platform.cli.exits import Exit
+from manifest_platform.config import load as read_config
 
 ROOT = Path(__file__).parents[1]
 DEPLOY, BIN = ROOT / "deploy", Path(sys.executable).parent
@@ -132,8 +133,11 @@ def test_the_cluster_adds_stores_and_spark_to_the_same_services() -> None:
     for name, one in cluster.items():
         assert known >= one.get("depends_on", {}).keys(), name
         image = one.get("image")
-        if name in ("instance", "code"):
-            assert name in COMPOSE["services"] and image is None
+        if name in COMPOSE["services"]:
+            assert image is None
+            assert one["environment"] == {"DAGSTER_PG_HOST": "postgres", "DAGSTER_PG_USERNAME": "dagster"}
+        elif name == "stores":
+            assert one["restart"] == "on-failure"
         elif image == "manifest-platform":
             program, *_ = shlex.split(one["command"])
             assert shutil.which(program, path=str(BIN)), program
@@ -141,6 +145,29 @@ def test_the_cluster_adds_stores_and_spark_to_the_same_services() -> None:
         else:
             assert re.fullmatch(r"[\w/-]+:v?\d[\w.-]*", image), f"{name}: images have versions"
     _understood(shlex.split(cluster["follower"]["command"]))
+    assert cluster["dynamodb"]["user"] == "root", "a new volume is root's"
+
+
+@pytest.mark.parametrize("name", ["compose.yaml", "compose.cluster.yaml"])
+def test_native_libraries_may_be_loaded_from_where_spark_unpacks_them(name: str) -> None:
+    for service, one in yaml.safe_load((DEPLOY / name).read_text())["services"].items():
+        assert all(place.endswith(":exec") for place in one.get("tmpfs", [])), service
+
+
+def test_the_stores_of_the_cluster_are_made_and_are_those_that_its_page_names(tmp_path: Path) -> None:
+    page = (ROOT / "docs" / "how-to" / "running.md").read_text().partition("\n## All on one machine")[2].partition("\n## ")[0]
+    [told] = re.findall(r"```yaml\n(.*?)```", page, re.DOTALL)
+    (tmp_path / "manifest_platform.yaml").write_text(told)
+    config = read_config(tmp_path / "manifest_platform.yaml")
+    cluster = yaml.safe_load((DEPLOY / "compose.cluster.yaml").read_text())["services"]
+    hosts = set(re.findall(r"(?:sc|https?)://(\w+):|@(\w+)/", told))
+    assert {one or other for one, other in hosts} == {"connect", "dynamodb", "s3", "postgres"} <= cluster.keys()
+    made = cluster["stores"]["command"][-1]
+    assert "create_bucket(Bucket='lake')" in made and made.endswith("&& manifest-platform store create")
+    [line] = re.findall(r'python -c "(.*?)"', made)
+    compile(line, "stores", "exec")
+    assert set(re.findall(r"s3://(\w+)", told)) == {"lake"}
+    assert config.manifest.store == "dynamodb://manifest?region=us-east-1&endpoint=http://dynamodb:8000"
 
 
 @pytest.mark.parametrize("service", WORKING)
