@@ -25,6 +25,7 @@ def _price(dollars: float, source: str, date: str = "2025") -> Any:
 
 DYNAMODB, S3 = "Amazon DynamoDB: pricing of on-demand capacity", "Amazon S3: pricing"
 EMR = "Amazon EMR: pricing, EMR Serverless"
+CLOUDWATCH, KMS = "Amazon CloudWatch: pricing", "AWS Key Management Service: pricing"
 FARGATE, REDSHIFT = "AWS Fargate: pricing, Linux on x86", "Amazon Redshift: pricing, Redshift Serverless"
 
 
@@ -45,7 +46,11 @@ class Prices:
     rpu_hour: float = _price(0.375, REDSHIFT)
     endpoint_hour: float = _price(0.01, "AWS PrivateLink: pricing, interface endpoints")
     database_hour: float = _price(0.129, "Amazon RDS for PostgreSQL: pricing, two zones")
-    key_month: float = _price(1.0, "AWS Key Management Service: pricing")
+    key_month: float = _price(1.0, KMS)
+    key_requests_thousand: float = _price(0.003, KMS)
+    alarm_month: float = _price(0.10, CLOUDWATCH)
+    metric_month: float = _price(0.30, CLOUDWATCH)
+    log_gb: float = _price(0.50, CLOUDWATCH)
 
 
 @dataclass(frozen=True)
@@ -73,10 +78,23 @@ class Deployment:
     cores: float = 4 + 4 + 0.5 + 0.5
     gigabytes: float = 16 + 16 + 1 + 2
     endpoints: int = 13 * 3
-    lists_minute: float = 2 * 3
-    """A listing every 30 seconds, of three requests at most."""
+    lists_minute: float = 3 * (60 / 5 + 60 / 30)
+    """Three requests at most for a look of the sensor (`dagster.listing_seconds`) and one of the follower: for one dataset."""
+    manifest_requests_minute: float = 3 * 60 / 5 + 22
+    """At rest: a look of the sensor, and a minute of the follower (`docs/reference/speed.md`)."""
+    read_units_request: float = 2
+    """At most. Of the follower's requests, some are heartbeats, which write a unit."""
     stream_reads_second: float = 4
     keys: int = 2
+    key_requests_hour: float = 4 * (5 + 1) * 12
+    """An estimate: four programs renew the keys of five buckets and of the table every five minutes."""
+    alarms: int = 10
+    metrics: int = 8 + 4 * (11 + 6)
+    """Those of Container Insights: of the cluster, of each of four services and of its task."""
+    log_gb: float = 2
+    """An estimate, without what runs print."""
+    log_kb_run: float = 10
+    """An estimate."""
     rpus: float = 8
     warehouse_seconds_load: float = 60
     """Redshift Serverless charges a minute at least."""
@@ -90,10 +108,13 @@ def monthly(runs: int, mb: float, prices: Prices, run: Run, deployment: Deployme
     """The dollars of a month by their purpose, for a number of runs a day and the megabytes of each."""
     number, gigabytes = runs * DAYS, runs * mb / 1024
     hours = number * (run.core_seconds + mb * run.core_seconds_mb) / 3600
-    lists = deployment.lists_minute * 60 * HOURS
+    minutes = 60 * HOURS
+    lists = deployment.lists_minute * minutes
+    reads = number * run.read_units + deployment.manifest_requests_minute * deployment.read_units_request * minutes
+    logs = deployment.log_gb + number * deployment.log_kb_run / 1024**2
     loads = min(runs, deployment.loads_day) * DAYS
     return {
-        "manifest": number * (run.write_units * prices.write_million + run.read_units * prices.read_million) / 1e6
+        "manifest": (number * run.write_units * prices.write_million + reads * prices.read_million) / 1e6
         + deployment.stream_reads_second * 3600 * HOURS * prices.stream_reads_million / 1e6,
         "requests to S3": (number * run.puts + lists) * prices.put_thousand / 1e3
         + number * run.gets * prices.get_thousand / 1e3,
@@ -102,7 +123,12 @@ def monthly(runs: int, mb: float, prices: Prices, run: Run, deployment: Deployme
         "warehouse": loads * deployment.warehouse_seconds_load / 3600 * deployment.rpus * prices.rpu_hour,
         "services": HOURS * (deployment.cores * prices.fargate_core_hour + deployment.gigabytes * prices.fargate_gb_hour),
         "Dagster's database": HOURS * prices.database_hour,
-        "endpoints, keys": HOURS * deployment.endpoints * prices.endpoint_hour + deployment.keys * prices.key_month,
+        "endpoints, keys": HOURS * deployment.endpoints * prices.endpoint_hour
+        + deployment.keys * prices.key_month
+        + HOURS * deployment.key_requests_hour * prices.key_requests_thousand / 1e3,
+        "alarms, metrics, logs": deployment.alarms * prices.alarm_month
+        + deployment.metrics * prices.metric_month
+        + logs * prices.log_gb,
     }
 
 
