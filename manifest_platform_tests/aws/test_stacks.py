@@ -23,6 +23,7 @@ from manifest_platform_tests.aws.stacks import ACCOUNT, FOLDER, REGION, TEMPLATE
 pytestmark = pytest.mark.long
 
 DATA = ("landing", "shredded", "merged", "records", "artifacts")
+SERVICES = ("Code", "Daemon", "Webserver", "Follower")
 BUCKETS = {kind: f"manifest-platform-{kind}-{ACCOUNT}-{REGION}" for kind in (*DATA, "requests")}
 
 
@@ -246,19 +247,34 @@ def test_the_warehouse_is_private_and_its_role_only_reads() -> None:
     assert all(re.match(r"\w+:(Get|List|BatchGet|Decrypt)", action) for action in actions), actions
 
 
+ALARMS = {
+    "Unheard": ("AWS/SQS ApproximateNumberOfMessagesVisible", "notices.yaml", "Unheard"),
+    "Waiting": ("AWS/SQS ApproximateAgeOfOldestMessage", "notices.yaml", "Landed"),
+    "MissedNotices": ("AWS/SQS ApproximateNumberOfMessagesVisible", "wake.yaml", "Missed"),
+    "WakeErrors": ("AWS/Lambda Errors", "wake.yaml", "Function"),
+    "Throttled": ("AWS/DynamoDB ThrottledRequests", "table.yaml", "Table"),
+    "TableErrors": ("AWS/DynamoDB SystemErrors", "table.yaml", "Table"),
+    "DagsterDisk": ("AWS/RDS FreeStorageSpace", "instance.yaml", "Database"),
+    "WarehouseBusy": ("AWS/Redshift-Serverless QueriesQueued", "warehouse.yaml", "Workgroup"),
+    **{f"{name}Gone": ("ECS/ContainerInsights RunningTaskCount", "services.yaml", name) for name in SERVICES},
+}
+"""Each alarm: what it measures, and the resource that it is about."""
+
+
 def test_an_alarm_is_told_and_its_subject_exists() -> None:
-    subjects = {
-        "AWS/SQS": ("notices.yaml", "wake.yaml"),
-        "AWS/DynamoDB": ("table.yaml",),
-        "AWS/RDS": ("instance.yaml",),
-        "AWS/Redshift-Serverless": ("warehouse.yaml",),
-        "ECS/ContainerInsights": ("services.yaml",),
+    found = {}
+    for template, told in (("alarms.yaml", {"Ref": "Told"}), ("wake.yaml", {"Fn::ImportValue": {"Fn::Sub": "${Name}-alarms"}})):
+        resources = read(FOLDER / template)["Resources"].items()
+        alarms = {name: one["Properties"] for name, one in resources if one["Type"].endswith("Alarm")}
+        assert all(one["AlarmActions"] == one["OKActions"] == [told] for one in alarms.values())
+        found |= alarms
+    assert {name: f"{one['Namespace']} {one['MetricName']}" for name, one in found.items()} == {
+        name: measured for name, (measured, _, _) in ALARMS.items()
     }
-    alarms = [one["Properties"] for one in read(FOLDER / "alarms.yaml")["Resources"].values() if one["Type"].endswith("Alarm")]
-    assert {one["Namespace"] for one in alarms} == set(subjects)
-    assert all(one["AlarmActions"] == [{"Ref": "Told"}] for one in alarms)
-    services = {dimension["Value"] for one in alarms for dimension in one["Dimensions"] if dimension["Name"] == "ServiceName"}
-    assert services == {"code", "daemon", "webserver", "follower"}
+    for name, (_, template, subject) in ALARMS.items():
+        resource = read(FOLDER / template)["Resources"][subject]["Properties"]
+        service = [one["Value"] for one in found[name]["Dimensions"] if one["Name"] == "ServiceName"]
+        assert service == ([resource["ServiceName"]] if name.endswith("Gone") else [])
 
 
 def _policies(account: Account) -> dict[str, dict[str, Any]]:
