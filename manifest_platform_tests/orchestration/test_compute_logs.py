@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import sys
+import uuid
 from pathlib import Path
 
 import boto3
@@ -13,6 +14,8 @@ import yaml
 from dagster._core.instance.ref import InstanceRef
 
 from manifest_platform.demo.s3 import S3Server
+from manifest_platform_tests.aws.deployment import Deployment
+from manifest_platform_tests.aws.recording import Record, recorded
 from manifest_platform_tests.pipeline.shop import REPOSITORY
 
 FILE = (REPOSITORY / "dagster.yaml").read_text()
@@ -40,21 +43,32 @@ def _with_the_block(folder: Path, s3: S3Server, bucket: str) -> str:
     return str(folder)
 
 
-def test_compute_logs_are_read_from_s3_by_another_machine(
-    tmp_path: Path, s3_environment: S3Server, s3_bucket: str, monkeypatch: pytest.MonkeyPatch
+def test_compute_logs_are_read_from_s3_by_another_machine_and_each_role_may_do_it(
+    tmp_path: Path, s3_environment: S3Server, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    bucket = s3_bucket.removeprefix("s3://")
+    """The page's role reads, and the role of runs writes: their requests are compared with the policies of `deploy/aws`."""
+    deployment = Deployment(tmp_path, f"mp-{uuid.uuid4().hex[:8]}", {}, {}, {}, {})
+    bucket = deployment.bucket("artifacts")
     monkeypatch.delenv("AWS_ENDPOINT_URL")  # the block itself names the server
-    home = _with_the_block(tmp_path / "worker", s3_environment, bucket)
-    with dg.DagsterInstance.from_config(home) as worker:
-        result = saying.execute_in_process(instance=worker)
+    client = boto3.Session().client("s3", endpoint_url=s3_environment.endpoint)
+    client.create_bucket(Bucket=bucket)
+    written, read = Record(), Record()
+    with recorded(s3_environment.endpoint, written) as endpoint:
+        home = _with_the_block(tmp_path / "worker", S3Server(endpoint), bucket)
+        with dg.DagsterInstance.from_config(home) as worker:
+            result = saying.execute_in_process(instance=worker)
     [event] = [event for event in result.all_events if event.event_type_value == "LOGS_CAPTURED"]
     key = [result.run_id, "compute_logs", event.logs_captured_data.file_key]
-    found = boto3.Session().client("s3", endpoint_url=s3_environment.endpoint).list_objects_v2(Bucket=bucket)["Contents"]
+    found = client.list_objects_v2(Bucket=bucket)["Contents"]
     assert {one["Key"] for one in found} >= {"/".join(["dagster/logs/storage", *key]) + f".{end}" for end in ("out", "err")}
 
-    elsewhere = InstanceRef.from_dir(_with_the_block(tmp_path / "webserver", s3_environment, bucket)).compute_log_manager
-    log = elsewhere.get_log_data(key)
+    with recorded(s3_environment.endpoint, read) as endpoint:
+        home = _with_the_block(tmp_path / "webserver", S3Server(endpoint), bucket)
+        elsewhere = InstanceRef.from_dir(home).compute_log_manager
+        log, metadata = elsewhere.get_log_data(key), elsewhere.get_log_metadata(key)
     assert log.stdout == b"one line for people\n"
     assert b"and one for its errors\n" in (log.stderr or b"")
-    assert elsewhere.get_log_metadata(key).stdout_location == f"s3://{bucket}/dagster/logs/storage/{'/'.join(key)}.out"
+    for policy, record in (("UI", read), ("Printer", written)):
+        assert record.calls
+        assert [call for call in record.calls if not deployment.policies[policy].allowing(call)] == [], policy
+    assert metadata.stdout_location == f"s3://{bucket}/dagster/logs/storage/{'/'.join(key)}.out"
