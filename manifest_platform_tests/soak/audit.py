@@ -11,7 +11,7 @@ from itertools import pairwise
 
 import dagster as dg
 
-from manifest_platform.manifest import State
+from manifest_platform.manifest import Item, Record, State
 from manifest_platform.pipeline.merge import Merging
 from manifest_platform_tests.pipeline.shop import NAME, Shop
 from manifest_platform_tests.soak.day import Day
@@ -67,15 +67,35 @@ def lost(shop: Shop, landed: Collection[str]) -> Iterator[str]:
 
 def failures(shop: Shop) -> Counter[str]:
     """The records of failed items, by their message."""
+    return Counter(f"{record.application.name}: {record.data.get('message')}" for _, record in _failed(shop))
+
+
+def _failed(shop: Shop) -> list[tuple[Item, Record]]:
+    """The records of failed items, with their items."""
     with shop.open() as pipeline:
         items = [item for feed in pipeline.feeds for item in pipeline.manifest.items(feed)]
-    failed = [record for item in items for record in item.records if record.state is State.FAILED]
-    return Counter(f"{record.application.name}: {record.data.get('message')}" for record in failed)
+    return [(item, record) for item in items for record in item.records if record.state is State.FAILED]
 
 
-def blamed(shop: Shop) -> Iterator[str]:
-    """The failures that an item was charged with, other than the end of its worker's lease, which another worker settles."""
-    yield from (f"failed: {told}" for told in failures(shop) if "lease expired" not in told)
+def blamed(shop: Shop, faults: int) -> Iterator[str]:
+    """The failures that an item was charged with, other than the end of its worker's lease, which another worker settles.
+
+    `faults`: the number of faults that were made. Each explains one end of a lease an item, and no more.
+    """
+    for told in failures(shop):
+        if _EXPIRED not in told:
+            yield f"failed: {told}"
+    for name, number in _expired(shop).items():
+        if number > faults:
+            yield f"{name}: {number} leases expired, after {faults} faults"
+
+
+_EXPIRED = "lease expired"
+
+
+def _expired(shop: Shop) -> Counter[str]:
+    """The number of leases that expired with each item."""
+    return Counter(item.key.name for item, record in _failed(shop) if _EXPIRED in str(record.data.get("message")))
 
 
 def shown(home: str) -> set[str]:

@@ -49,6 +49,8 @@ SETTINGS = {
 }
 KILLED = ("worker-1", "worker-2", "executor", "connect", "drain", "gateway")
 CUT = ("S3", "DynamoDB", "PostgreSQL")
+KINDS = {f"{one.partition('-')[0]} killed" for one in KILLED} | {f"{one} cut" for one in CUT}
+"""The kinds of faults, as they are counted."""
 
 
 @dataclass(frozen=True)
@@ -71,6 +73,8 @@ class OnCluster:
     chance: random.Random
     landed: list[str] = field(default_factory=list)
     faults: Counter[str] = field(default_factory=Counter)
+    waiting: list[str] = field(default_factory=list)
+    """The programs and stores that meet a fault next. Each meets one before any meets another."""
 
     def play(self, seconds: float, pace: Pace) -> Iterator[float]:
         """Lands runs and makes faults for some seconds; yields the seconds that have passed, about every half."""
@@ -107,7 +111,9 @@ class OnCluster:
 
     def fault(self) -> str | None:
         """Kills a program, or cuts the way to a store, whose name is returned."""
-        what = self.chance.choice([*KILLED, *CUT])
+        if not self.waiting:
+            self.waiting = self.chance.sample([*KILLED, *CUT], len(KILLED) + len(CUT))
+        what = self.waiting.pop(0)
         if what in CUT:
             fault = self.chance.choice((Fault.REQUEST_LOST, Fault.ANSWER_LOST))
             self.proxies[what].choose(_for_some(fault, self.chance))
@@ -117,6 +123,8 @@ class OnCluster:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(self.chance.choice(found), signal.SIGKILL)
                 self.faults[f"{what.partition('-')[0]} killed"] += 1
+        else:
+            self.waiting.append(what)  # there is no executor now
         return None
 
     def _of(self, what: str) -> list[int]:
@@ -219,7 +227,7 @@ def play(home: Path, minutes: float, seed: int, told: Told = lambda line: None, 
             f"starts: {deployment.starts}; requests that met a fault: { {n: p.total for n, p in deployment.proxies.items()} }",
             f"failed records: {dict(audit.failures(shop))}",
         ]
-        wrong = [*audit.lost(shop, deployment.landed), *audit.blamed(shop)]
+        wrong = [*audit.lost(shop, deployment.landed), *audit.blamed(shop, deployment.faults.total())]
         return Played(len(deployment.landed), wrong, lines, deployment.faults)
 
 

@@ -80,11 +80,22 @@ def test_damage_that_is_planted_in_the_warehouse_is_told(shop: Shop, damage: Cal
 
 
 def test_a_failure_that_an_item_is_charged_with_is_told(shop: Shop) -> None:
-    assert list(audit.blamed(shop)) == []
+    assert list(audit.blamed(shop, 1)) == []
+    _fail(shop, "shredded alone: the worker died")
+    assert list(audit.blamed(shop, 1)) == ["failed: shred: shredded alone: the worker died"]
+
+
+def test_no_more_leases_expire_with_an_item_than_there_were_faults(shop: Shop) -> None:
+    _fail(shop, "lease expired: the worker died")
+    assert list(audit.blamed(shop, 1)) == []
+    assert list(audit.blamed(shop, 0)) == [f"{run_name(3)}: 1 leases expired, after 0 faults"]
+
+
+def _fail(shop: Shop, message: str) -> None:
+    """Fails the shred of another run."""
     with shop.open() as pipeline:
         [key] = shop.land(pipeline, 3)
         lease = pipeline.manifest.acquire(key.feed, "shred", "a test", timedelta(seconds=60))
         with lease:
             [claim] = pipeline.manifest.claim(lease, [pipeline.manifest.item(key)])
-            pipeline.fail(claim, Failure(FailureKind.TRANSIENT, "shredded alone: the worker died"))
-    assert list(audit.blamed(shop)) == ["failed: shred: shredded alone: the worker died"]
+            pipeline.fail(claim, Failure(FailureKind.TRANSIENT, message))
