@@ -28,7 +28,7 @@ from manifest_platform_tests.servers.warehouses import FilePlace
 
 PACKAGE = Path(manifest_platform.__file__).parent
 MOST_REQUESTS = 58
-"""Of a run with one file and seven tables: it is listed, each of its objects is written once, and each table is read thrice."""
+"""Requests of a run with one file and seven tables: each object is written once, and each table is read three times."""
 HURRIED = aws.Choices(aws.Service(connect_seconds=1, read_seconds=1, attempts=3))
 
 
