@@ -1,11 +1,12 @@
 """Runs benchmarks one after the other, and prints what they found as one table at the end.
 
-python benchmarks/all.py ordered_load shred ...
+python benchmarks/all.py ordered_load 'discovery --scale 0.03' ...
 """
 
 from __future__ import annotations
 
 import os
+import shlex
 import subprocess
 import sys
 import tempfile
@@ -18,7 +19,7 @@ HERE = Path(__file__).parent
 
 
 def main(names: list[str]) -> int:
-    """Runs the scripts of these names; 1 if any failed."""
+    """Runs the scripts of these names, each with its own arguments if it has any; 1 if any failed."""
     failed, minutes = [], {}
     with tempfile.TemporaryDirectory() as folder:
         found = Path(folder) / "results"
@@ -26,7 +27,9 @@ def main(names: list[str]) -> int:
         for name in names:
             print(f"== {name}", flush=True)
             began = time.monotonic()
-            done = subprocess.run([sys.executable, HERE / f"{name}.py"], env={**os.environ, results.FILE: str(found)})
+            script, *arguments = shlex.split(name)
+            line = [sys.executable, HERE / f"{script}.py", *arguments]
+            done = subprocess.run(line, env={**os.environ, results.FILE: str(found)})
             minutes[name] = (time.monotonic() - began) / 60
             if done.returncode:
                 failed.append(name)

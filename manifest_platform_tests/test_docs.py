@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import re
+import shlex
 import textwrap
 import tomllib
 from collections.abc import Iterator
@@ -172,6 +173,15 @@ def test_every_command_that_is_named_is_there() -> None:
             command = load(name)
             if second and isinstance(command, Group):
                 assert second in command.commands, f"{page.name}: manifest-platform {name} {second}: no such command"
+
+
+def test_every_benchmark_is_run_by_make_bench_or_named_with_its_command() -> None:
+    scripts = {file.stem for file in (ROOT / "benchmarks").glob("*.py") if "__main__" in file.read_text()} - {"all"}
+    [line] = re.findall(r"^BENCHMARKS := (.*)$", (ROOT / "Makefile").read_text(), re.MULTILINE)
+    run = {shlex.split(words)[0] for words in shlex.split(line)}
+    page = (ROOT / "docs" / "reference" / "speed.md").read_text()
+    named = set(re.findall(r"^\.venv/bin/python benchmarks/(\w+)\.py", page, re.MULTILINE))
+    assert run | named == scripts
 
 
 def test_every_target_that_is_named_is_there() -> None:
