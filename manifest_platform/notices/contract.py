@@ -41,7 +41,10 @@ class LandingNotices(Notices):
 
     @abstractmethod
     def __init__(self, url: str, counts: Callable[[str], bool]) -> None:
-        """Connects to nothing yet. `counts`: chooses the URIs of objects that count. Raises ValueError for a wrong URL."""
+        """Connects to nothing yet. Raises ValueError for a wrong URL.
+
+        `counts`: chooses the URIs of objects that count. It is called with each URI, because it remembers what was named.
+        """
 
     @classmethod
     @abstractmethod

@@ -47,7 +47,7 @@ class WebhookNotices(LandingNotices):
         """Listens until `close`. Raises OSError if it cannot."""
 
         def hear(uris: list[str]) -> None:
-            if any(map(self._counts, uris)):
+            if [uri for uri in uris if self._counts(uri)]:
                 tell()
 
         with _heard(self._address, hear):
