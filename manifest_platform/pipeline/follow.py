@@ -111,7 +111,9 @@ class Follower:
         self.others_wait: Callable[[], bool] = lambda: False
         self.notices: Notices | None = None  # those of landing
         self.due = 0.0
-        self.health = Health(self.pipeline.name)
+        limits = self.pipeline.config.limits
+        longest = max(limits.of(step) for step in ("shred", "load", "full"))
+        self.health = Health(self.pipeline.name, limit=2 * longest.total_seconds())
         self._file = self._identity()
         self._lease: Lease | None = None
         self._heard = Heard()
@@ -135,6 +137,15 @@ class Follower:
 
     def turn(self, landing_rang: bool) -> Generator[Told]:
         """Looks, and drains if there is work. Sets the time of the next turn."""
+        self.health.heard = time.monotonic()
+        try:
+            for told in self._guarded(landing_rang):
+                yield told
+                self.health.heard = time.monotonic()
+        finally:
+            self.health.heard = None
+
+    def _guarded(self, landing_rang: bool) -> Iterator[Told]:
         try:
             yield from self._turn(landing_rang)
         except (StoreError, Refused, WarehouseError, SparkUnavailable) as error:

@@ -60,7 +60,8 @@ class LandingSettings(Settings):
 
     notify: str | None = Field(
         None,
-        description="where the storage's events of new objects come from, which wake a follower: a queue, which the datasets of a follower may share,"
+        description="where the storage's events of new objects come from, which wake a follower: a queue, which the datasets of"
+        " a follower may share,"
         " such as `sqs://QUEUE?region=eu-west-1`; or `http://HOST:PORT`, where the follower listens for what a server posts."
         " A listing finds what events do not tell",
     )

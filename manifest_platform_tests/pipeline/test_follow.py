@@ -307,6 +307,27 @@ def test_notices_that_fail_are_told_once_and_tried_again(monkeypatch: pytest.Mon
     assert told == ["no notices from a queue, so only listings find what is new there: no such queue"]
 
 
+def test_a_turn_that_says_nothing_for_twice_as_long_as_a_step_may_take_is_told_as_unwell(tmp_path: Path) -> None:
+    made = shop(tmp_path, limits={"shred_hours": 1, "load_hours": 2, "full_hours": 3})
+    with Clockless(made) as following, answering("127.0.0.1:0", lambda: [following.follower.health]) as address:
+
+        def answered() -> tuple[int, float | None]:
+            answer = httpx.get(f"http://{address}/healthz", trust_env=False)
+            return answer.status_code, answer.json()["datasets"]["shop"]["silent_seconds"]
+
+        assert answered() == (200, None)
+        turn = following.follower.turn(False)
+        next(turn)
+        status, silent = answered()
+        assert status == 200 and silent is not None and silent < 60
+        assert following.follower.health.heard
+        following.follower.health.heard -= 6 * 3600
+        status, silent = answered()
+        assert status == 503 and silent is not None and silent >= 6 * 3600
+        [*_] = turn
+        assert answered() == (200, None)
+
+
 def test_health_is_answered_without_secrets() -> None:
     masking.keep("hunter2secret")
     outage = "postgresql://u:hunter2secret@h/d is down"
