@@ -258,4 +258,4 @@ class Budget:
 
     items: int | None = None
     seconds: float | None = None
-    gives_way: Callable[[], bool] = lambda: False
+    gives_way: Callable[[], bool] = field(default=lambda: False, repr=False)
