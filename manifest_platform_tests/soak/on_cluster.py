@@ -73,23 +73,25 @@ class OnCluster:
     chance: random.Random
     landed: list[str] = field(default_factory=list)
     faults: Counter[str] = field(default_factory=Counter)
+    cut: dict[str, float] = field(default_factory=dict)
+    """The stores that nobody reaches now, and when each is reached again."""
     waiting: list[str] = field(default_factory=list)
     """The programs and stores that meet a fault next. Each meets one before any meets another."""
 
     def play(self, seconds: float, pace: Pace) -> Iterator[float]:
         """Lands runs and makes faults for some seconds; yields the seconds that have passed, about every half."""
-        healed: dict[str, float] = {}
         for passed, due in passing(seconds, {"land": pace.land_s, "fault": pace.fault_s}, self.chance):
             if "land" in due:
                 self.land(self.chance.randint(*pace.events))
             if "fault" in due and (cut := self.fault()):
-                healed[cut] = passed + self.chance.uniform(*pace.cut_s)
-            for name in [name for name, at in healed.items() if at <= passed]:
+                self.cut[cut] = passed + self.chance.uniform(*pace.cut_s)
+            for name in [name for name, at in self.cut.items() if at <= passed]:
                 self.proxies[name].choose(nothing)
-                del healed[name]
+                del self.cut[name]
             yield passed
         for proxy in self.proxies.values():
             proxy.choose(nothing)
+        self.cut.clear()
 
     def land(self, events: int) -> None:
         """Lands the next run in S3 from the producer's own copy. The marker is last, and a producer that fails repeats."""
@@ -182,7 +184,8 @@ def on_cluster(home: Path, chance: random.Random) -> Generator[OnCluster]:
         for file in SCHEMAS.rglob("*"):
             if file.is_file():
                 storage.write_bytes(f"s3://{BUCKET}/schemas/{file.relative_to(SCHEMAS).as_posix()}", file.read_bytes())
-        cluster = SparkCluster(home, 2, through, {})
+        ours = {"PYTHONPATH": str(REPOSITORY)}  # workers run what the drain runs, in a second checkout, too
+        cluster = SparkCluster(home, 2, through | ours, {})
         for one in cluster.programs:
             program(one.name, one.command, cluster.environment)
         conf = home / "connect.conf"
@@ -199,7 +202,7 @@ def on_cluster(home: Path, chance: random.Random) -> Generator[OnCluster]:
             **SETTINGS,
         )
         following = [sys.executable, "-m", "manifest_platform", "--config", str(shop.config_file), "drain", "--follow"]
-        program("drain", [*following], {**os.environ, **through, "PYTHONPATH": str(REPOSITORY)})
+        program("drain", [*following], {**os.environ, **through, **ours})
         yield OnCluster(shop, programs, proxies, chance)
 
 
@@ -217,7 +220,7 @@ def play(home: Path, minutes: float, seed: int, told: Told = lambda line: None, 
         told(f"started, and the first run loaded after {deployment.rest():.0f} s")
         reported = 0.0
         for passed in deployment.play(minutes * 60, pace or Pace()):
-            if passed - reported > 30:
+            if passed - reported > 30 and "PostgreSQL" not in deployment.cut:
                 reported, loaded = passed, len(audit.ledger(shop))
                 landed, faults = len(deployment.landed), dict(deployment.faults)
                 told(f"{passed / 60:4.1f} min: {landed} runs landed, {loaded} loaded; {faults}")
