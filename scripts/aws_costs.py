@@ -90,7 +90,7 @@ class Deployment:
     """An estimate: four programs renew the keys of five buckets and of the table every five minutes."""
     alarms: int = 10
     metrics: int = 8 + 4 * (11 + 6)
-    """Those of Container Insights: of the cluster, of each of four services and of its task."""
+    """Metrics of Container Insights: of the cluster, of each of four services and of its task."""
     log_gb: float = 2
     """An estimate, without what runs print."""
     log_kb_run: float = 10
