@@ -59,6 +59,7 @@ class EntitySchema:
 
         `left_out`: the places of keywords that are not checked, because no engine reads their patterns.
         """
+        schema = _whole(schema)  # as entities are, so that 1e21 in an enumeration is the same number in both
         self._validator, self.left_out = _validator(schema, key)
         self._schema = schema
         self._counted: dict[int, int] = {}
