@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 import uuid
 from collections.abc import Iterator
+from datetime import timedelta
 from pathlib import Path
 
 import pytest
@@ -16,10 +17,13 @@ from manifest_platform.demo.dynamodb import DynamoDbLocal
 from manifest_platform.demo.s3 import S3Server
 from manifest_platform.demo.spark_cluster import SparkCluster, spark_cluster
 from manifest_platform.manifest.stores.dynamodb.table import create_table
+from manifest_platform.merging.stored import stored_files
+from manifest_platform.operations.archive import archive_dataset
+from manifest_platform.pipeline.merge import Merging
 from manifest_platform.spark import s3_endpoint
 from manifest_platform_tests.orchestration import dagster_server
 from manifest_platform_tests.orchestration.dagster_server import Server, message
-from manifest_platform_tests.pipeline.shop import NAME, Shop, run_name, run_names
+from manifest_platform_tests.pipeline.shop import FIRST, NAME, Shop, keys, run_name, run_names
 from manifest_platform_tests.servers.postgres import Postgres
 from manifest_platform_tests.servers.spark import s3a_jars
 from manifest_platform_tests.servers.warehouses import DatabasePlace
@@ -71,6 +75,7 @@ def shop(
         place,
         landing={"root": f"{s3_bucket}/landing"},
         shred={"output": f"{s3_bucket}/shredded"},
+        merge={"output": f"{s3_bucket}/merged", "delayed": "at_once"},  # the sensor may merge between a drain and a backfill
         manifest={"store": store, "overflow": f"{s3_bucket}/overflow", "archive": f"{s3_bucket}/archive"},
         spark={"conf": str(conf)},
         dagster={"sensor_seconds": 5},
@@ -94,7 +99,9 @@ def server(shop: Shop, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Itera
 
 
 @pytest.mark.timeout(1800)
-def test_dagster_on_a_cluster_loads_what_lands_backfills_and_runs_an_asset_of_ones_own(server: Server, shop: Shop) -> None:
+def test_dagster_on_a_cluster_loads_what_lands_backfills_merges_and_runs_an_asset_of_ones_own(
+    server: Server, shop: Shop
+) -> None:
     # The sensor finds runs in S3, and a drain loads them.
     shop.write(0, 1)
     server.until("the drain", lambda: server.loaded() == run_names(0, 1))
@@ -117,3 +124,39 @@ def test_dagster_on_a_cluster_loads_what_lands_backfills_and_runs_an_asset_of_on
     [done] = server.materialize("page_views", run_name(2))
     assert done["status"] == "SUCCESS", message(done)
     assert server.loaded("page_views") == [run_name(2)]
+
+    merges_what_is_due(server, shop)
+    keeps_large_and_old_records_in_s3(shop)
+
+
+def merges_what_is_due(server: Server, shop: Shop) -> None:
+    """The merge job merges the small objects on the cluster, and readers get the rows from merged objects in S3."""
+    done = server.run_job(f"{NAME}_merge")
+    assert done["status"] == "SUCCESS", message(done)
+    with shop.open() as pipeline:
+        merging = Merging(pipeline)
+        assert list(stored_files(merging.output))
+        [(rows,)] = merging.reader.query("SELECT count(*) FROM events")[1]
+        files = merging.reader.files("events", FIRST.date()).files
+        assert any(file.lower is not None for file in files), "readers get merged objects"
+    assert rows == shop.seen.rows["events"]
+
+
+def keeps_large_and_old_records_in_s3(shop: Shop) -> None:
+    """DynamoDB limits a row to 400 KB, so a large record is an object; archived records are Parquet files."""
+    large = "a long story. " * 50_000
+    with shop.open() as pipeline:
+        overflow, archive = pipeline.config.manifest.overflow, pipeline.config.manifest.archive
+        assert overflow and archive
+        [key, *_] = keys(pipeline, 0)
+        assert not list(stored_files(overflow)) and not list(stored_files(archive))
+        pipeline.manifest.note(key, large)
+    assert [one.bytes > len(large) for one in stored_files(overflow)] == [True]
+    shop.ahead = timedelta(days=60)
+    with shop.open() as pipeline:
+        before = pipeline.manifest.item(key).records
+        assert before[-1].data["reason"] == large
+        assert archive_dataset(pipeline, timedelta(days=30)).items == 3, "all but the newest, at which the watermark is"
+    assert list(stored_files(archive))
+    with shop.open() as pipeline:
+        assert pipeline.manifest.item(key).records == before
