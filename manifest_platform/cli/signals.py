@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 import signal
 import threading
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
 from types import FrameType
 
@@ -19,12 +19,20 @@ from manifest_platform.cli.exits import Exit
 _CODES = {signal.SIGINT: Exit.INTERRUPTED, signal.SIGTERM: Exit.TERMINATED}
 
 
+_taken: list[int] = []
+"""The signal that was taken. Libraries that look for signals themselves may lose the exception that has its code."""
+
+
+def _code_of(numbers: Sequence[int]) -> Exit:
+    return next((_CODES[signal.Signals(one)] for one in numbers if one in _CODES), Exit.INTERRUPTED)
+
+
 class ToldToEnd(KeyboardInterrupt):
     """A signal asked the process to end. `code`: the exit code for this signal."""
 
     def __init__(self, number: int) -> None:
         super().__init__()
-        self.code = _CODES.get(signal.Signals(number), Exit.INTERRUPTED)
+        self.code = _code_of([number])
 
 
 class Interrupted(Exception):
@@ -37,7 +45,7 @@ class Interrupted(Exception):
     @classmethod
     def of(cls, error: BaseException, message: str) -> Interrupted:
         """Wraps an error with a message, and keeps its exit code."""
-        return cls(message, getattr(error, "code", Exit.INTERRUPTED))
+        return cls(message, getattr(error, "code", _code_of(_taken)))
 
 
 @contextmanager
@@ -48,7 +56,10 @@ def told_to_end() -> Generator[None]:
         return
     heard = [number for number in _CODES if signal.getsignal(number) is not signal.SIG_IGN]
 
+    _taken.clear()
+
     def take(number: int, _frame: FrameType | None) -> None:
+        _taken.append(number)
         for each in heard:
             signal.signal(each, signal.SIG_DFL)  # the system's own handler also ends a process that hangs in a library
         if os.isatty(2):

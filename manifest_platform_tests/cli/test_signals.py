@@ -45,6 +45,15 @@ def test_what_was_noted_on_the_way_is_said(shell):
     assert raised.value.code is Exit.TERMINATED
 
 
+def test_the_exit_code_is_the_signals_although_a_library_replaced_its_exception(shell):
+    with pytest.raises(Interrupted) as raised, told_to_end(), ending_well("it continues"):
+        try:
+            os.kill(os.getpid(), signal.SIGTERM)
+        except ToldToEnd:
+            raise KeyboardInterrupt from None
+    assert raised.value.code is Exit.TERMINATED
+
+
 def test_a_signal_that_is_ignored_stays_so(shell):
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     with told_to_end():

@@ -1,8 +1,10 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Iterator
 from dataclasses import replace
@@ -38,6 +40,18 @@ def new_york(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     yield
     monkeypatch.undo()
     time.tzset()
+
+
+def test_a_signal_in_a_statement_ends_the_command_as_a_signal_does(engine: DuckDB) -> None:
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        timer = threading.Timer(0.2, lambda: os.kill(os.getpid(), signal.SIGINT))
+        timer.start()
+        with pytest.raises(KeyboardInterrupt):
+            engine.execute("SELECT count(*) FROM range(100000000000)")
+    finally:
+        signal.signal(signal.SIGINT, before)
+    assert engine.execute("SELECT 1") == [(1,)]
 
 
 def listing_of(table: Table, rows: pa.Table, path: Path) -> Listing:

@@ -21,6 +21,7 @@ from manifest_platform.warehouse.upkeep_settings import UpkeepAction
 if TYPE_CHECKING:
     import duckdb
 
+_INTERRUPTED = "Query interrupted"
 _LOCK_POLL_SECONDS, _OFTEN_SECONDS = 0.02, 2.0  # each try to open a locked file costs about 4 ms
 _READERS_COURTESY_SECONDS = 5.0
 _FOOTERS_AT_ONCE = 16
@@ -72,11 +73,15 @@ class DuckDB(Engine):
 
     @contextmanager
     def _errors(self, sql: str) -> Generator[None]:
-        """Translates DuckDB's errors."""
+        """Translates DuckDB's errors. It replaces a signal's exception by an error of its own: KeyboardInterrupt again."""
         import duckdb
 
         try:
             yield
+        except RuntimeError as error:
+            if str(error) == _INTERRUPTED:
+                raise KeyboardInterrupt from error
+            raise
         except duckdb.TransactionException as error:
             raise Conflict(f"{self.path}: {_first_line(error)}") from error
         except duckdb.FatalException as error:
