@@ -43,7 +43,7 @@ class Bell:
 
     @property
     def rung(self) -> frozenset[str]:
-        """What rang since the last call of `wait`, which still returns it."""
+        """The texts that rang since the last call of `wait`, which still returns them."""
         with self._change:
             return frozenset(self._rung)
 

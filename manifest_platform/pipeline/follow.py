@@ -206,7 +206,7 @@ class Follower:
     def _list(self) -> Iterator[Told]:
         """Looks at landing in parts, and sets the time of the next look.
 
-        That is at once if this one has not registered everything, and earlier if a directory will have settled by then.
+        That is at once if this look has not registered everything, and earlier if a directory will have settled by then.
         """
         self._listing = time.monotonic() + self._settings.listing_seconds
         feeds = [feed for feed in self.pipeline.feeds if self._feeds is None or feed in self._feeds]
@@ -268,12 +268,12 @@ class Follower:
         try:
             work = self._waiting(self.pipeline.clock())[1]
         except (StoreError, Refused):
-            return True  # its turn tells of it
+            return True  # its turn reports it
         return bool(work) and self._pause.allows(work)
 
     @property
     def rings_for_landing(self) -> str:
-        """What rings if something landed."""
+        """The text that rings if something landed."""
         return f"{LANDING} {self.health.dataset}"
 
     def _drain(self, work: str) -> Iterator[Told]:

@@ -58,9 +58,9 @@ def _directory_of(pipeline: Pipeline, uri: str) -> Iterator[tuple[Named, str]]:
 
 
 def _name(pipeline: Pipeline, sight: Sight, named: Named, place: str) -> DirectoryName | None:
-    """Returns the name of a directory that has its turn later; None for one that the next look finds anyway.
+    """Returns the name of a directory that has its turn later; None if the next look finds it anyway.
 
-    Newer ones are left to the look, which registers them in their order.
+    Newer directories are left to the look, which registers them in their order.
     """
     source = pipeline.source
     if waits := next((one.name for one in sight.later.values() if one.name.sort == named.sort), None):

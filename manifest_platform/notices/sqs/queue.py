@@ -30,7 +30,7 @@ class QueueNotices(LandingNotices):
 
     A message is deleted once every dataset that it is about has ended a listing that began after the message was received. If a
     listing fails, the message comes again by itself. A message that is no event of S3 would come for ever, so it is deleted
-    with a warning; one that is about no dataset here is deleted, too.
+    with a warning; a message about no dataset of this process is deleted, too.
     """
 
     example = "sqs://QUEUE?region=eu-west-1"
@@ -96,7 +96,7 @@ class _Queue:
             self._open()
             while self.hearers:
                 self.receive()
-        except Exception as error:  # any error: it is each watch's, and the next watch begins anew
+        except Exception as error:  # any error: it is each watch's, and the next watch begins again
             with _lock:
                 if _queues.get(self._key) is self:
                     del _queues[self._key]

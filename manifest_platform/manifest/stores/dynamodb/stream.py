@@ -14,7 +14,7 @@ from manifest_platform.manifest.stores.dynamodb.client import Address, open_clie
 from manifest_platform.notices import Notices
 
 POLL_SECONDS = 0.25
-"""As often as AWS's Lambda asks. Two processes may ask a shard so often; AWS throttles a third."""
+"""The pause of AWS's Lambda, too. Two processes may ask a shard so often; AWS throttles a third."""
 SHARDS_SECONDS = 60.0
 """The seconds between two looks for new shards. The end of a shard leads to one, too."""
 
