@@ -1,12 +1,15 @@
 """How long a directory waits until it is loaded: by `drain --follow`, and by Dagster's sensor. SQLite, DuckDB, a local Spark.
 
-python benchmarks/wakeup.py [--repeats 20] [--ways local s3 sensor]
+python benchmarks/wakeup.py [--repeats 10] [--before 3000] [--ways local dynamodb s3 sensor]
+
+--before directories of three files have landed and are known before anything is measured, locally and in S3.
 
 local         a follower whose landing is a local folder:
   queryable   from the marker of a small run until its rows can be read by others, with Spark warm
   cold        the same, if a drain is started for the directory: what is left of a sensor's way without its waits
   ready       from an item that another process has made ready until its load begins
   idle        CPU seconds and requests to the manifest's store in a minute in which nothing happens
+dynamodb      ready, if the manifest is in DynamoDB Local, whose stream wakes the follower
 s3            queryable, if landing is in S3: a server (versitygw), which posts its events to the follower
 sensor        queryable, by Dagster's daemon and code server, each drain a process with a Spark of its own: until the sensor
               asks for the run, until the run begins, and its work. Directories land at even distances between two ticks
@@ -40,13 +43,15 @@ from manifest_platform import config
 from manifest_platform.demo.events import SCHEMAS, write_run
 from manifest_platform.demo.server import free_port, running
 from manifest_platform.listing import Column, Table
+from manifest_platform.manifest.skip_rules import SkipRule
 from manifest_platform.pipeline import SHRED, Pipeline
 from manifest_platform.pipeline.discovery import discover
 from manifest_platform.pipeline.shredding import shredded_payload
 from manifest_platform.sources.snowplow.settings import FEED
 
-DATASET, FIRST, EVENTS, COLD = "shop", datetime(2024, 5, 14, 12, tzinfo=UTC), 20, 3
-GOAL_S, SENSOR_GOAL_S, READY_GOAL_S, IDLE_S = 2.0, 15.0, 0.5, 60
+DATASET, FIRST, STEP, EVENTS, COLD = "shop", datetime(2024, 5, 14, 12, tzinfo=UTC), timedelta(minutes=10), 20, 1
+GOAL_S, SENSOR_GOAL_S, READY_GOAL_S, IDLE_S, SENSOR_TURNS = 2.0, 15.0, 0.5, 20, 5
+FILES = ("part-00000.gz", "part-00001.gz", "_SUCCESS")
 PATIENCE_S, TICK_S = 300.0, 5.0
 TABLE = Table("clicks", (Column("event_id", "string"), Column("position", "integer")))
 
@@ -94,14 +99,14 @@ class Follower:
         return (int(fields[11]) + int(fields[12])) / 100
 
 
-def write_config(home: Path, **landing: str) -> tuple[Path, int]:
+def write_config(home: Path, store: str = "sqlite:///manifest.db", **landing: str) -> tuple[Path, int]:
     """Writes a configuration, by default of a local landing. Returns its file, and the port of the follower's health."""
     port = free_port()
     (home / "landing").mkdir(parents=True)
     shred = {"output": "shredded", "schemas": [str(SCHEMAS)]}
     whole = {
         "datasets": {DATASET: {"landing": landing or {"root": "landing"}, "shred": shred}},
-        "manifest": {"store": "sqlite:///manifest.db"},
+        "manifest": {"store": store},
         "warehouse": {"path": "warehouse.duckdb"},
         "spark": {"conf": str(REPOSITORY / "spark_conf" / "local.conf")},
         "follow": {"health": f"127.0.0.1:{port}"},
@@ -132,8 +137,23 @@ def following(file: Path, port: int) -> Generator[Follower]:
 
 def land(root: Path | str, number: int) -> tuple[str, float]:
     """Lands a run. Returns its name, and the time when it was complete."""
-    write_run(str(root), FIRST + number * timedelta(minutes=10), EVENTS, seed=1)
-    return f"run={FIRST + number * timedelta(minutes=10):%Y-%m-%d-%H-%M-%S}", time.time()
+    write_run(str(root), FIRST + number * STEP, EVENTS, seed=1)
+    return run_name(number), time.time()
+
+
+def run_name(number: int) -> str:
+    return f"run={FIRST + number * STEP:%Y-%m-%d-%H-%M-%S}"
+
+
+def land_before(file: Path, folder: Path, count: int) -> None:
+    """Puts directories into the folder of a landing root, and registers them as skipped, so that nobody works on them."""
+    for number in range(-count, 0):
+        (directory := folder / run_name(number)).mkdir(parents=True)
+        for name in FILES:
+            (directory / name).touch()
+    with Pipeline(config.load(file), DATASET) as pipeline:
+        pipeline.manifest.add_skip_rule(SkipRule("landed before", before=FIRST))
+        assert len(discover(pipeline, everything=True).skipped) == count
 
 
 def queryable(root: Path | str, follower: Follower, number: int) -> float:
@@ -163,11 +183,12 @@ def ready(home: Path, file: Path, follower: Follower, number: int) -> float:
 
 
 def tell(name: str, seconds: Sequence[float]) -> None:
-    print(f"{name:10} {', '.join(f'{one:.2f}' for one in sorted(seconds))} s")
+    print(f"{name:10} {', '.join(f'{one:.2f}' for one in sorted(seconds))} s", flush=True)
 
 
-def follow_local(home: Path, repeats: int, idle_s: float) -> None:
+def follow_local(home: Path, repeats: int, idle_s: float, before: int) -> None:
     file, port = write_config(home)
+    land_before(file, home / "landing", before)
     colds = [cold(home, file, number) for number in range(COLD)]
     with following(file, port) as follower:
         queryable(home / "landing", follower, COLD)  # the first Spark job
@@ -187,7 +208,24 @@ def follow_local(home: Path, repeats: int, idle_s: float) -> None:
     print(f"idle: {cpu * 60 / idle_s:.2f} CPU seconds and {requests * 60 / idle_s:.1f} requests a minute")
 
 
-def follow_s3(home: Path, repeats: int) -> None:
+def follow_dynamodb(home: Path, repeats: int) -> None:
+    from manifest_platform.demo.dynamodb import dynamodb_local
+    from manifest_platform.manifest.stores.dynamodb.table import create_table
+
+    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
+        os.environ.setdefault(name, "local")
+    home.mkdir()
+    with dynamodb_local(home / "dynamodb.log") as server:
+        create_table(store := server.store("manifest"))
+        file, port = write_config(home, store)
+        with following(file, port) as follower:
+            queryable(home / "landing", follower, 0)
+            begins = [ready(home, file, follower, number) for number in range(1, 1 + repeats)]
+    tell("dynamodb", begins)
+    print_figure("ready to the beginning of its load, DynamoDB", statistics.median(begins), READY_GOAL_S, " s")
+
+
+def follow_s3(home: Path, repeats: int, before: int) -> None:
     import boto3
 
     from manifest_platform.demo import s3
@@ -198,10 +236,12 @@ def follow_s3(home: Path, repeats: int) -> None:
     (home / "data").mkdir()
     command = s3.command(home / "data", port, f"http://127.0.0.1:{posts}")
     with ExitStack() as stack:
+        with running(s3.command(home / "data", port), port, home / "s3.log", s3.environment()):
+            boto3.Session().client("s3").create_bucket(Bucket="landed")
+            land_before(file, home / "data" / "landed" / "enriched", before)
         follower = stack.enter_context(process_of(file, health))
         follower.wait(lambda one: one.get("event") == "hindered")  # it listens, and the server starts only then
         stack.enter_context(running(command, port, home / "s3.log", s3.environment()))
-        boto3.Session().client("s3").create_bucket(Bucket="landed")
         wait_until(follower.is_idle)
         queryable("s3://landed/enriched", follower, 0)
         waits = [queryable("s3://landed/enriched", follower, number) for number in range(1, 1 + repeats)]
@@ -256,18 +296,22 @@ def by_sensor(home: Path, repeats: int) -> None:
 
 
 def main() -> None:
-    parser = arguments(__doc__, 20, "20 events a run")
+    parser = arguments(__doc__, 10, "20 events a run")
+    parser.add_argument("--before", type=int, default=3000, help="directories that have landed before (3000)")
     parser.add_argument("--idle", type=float, default=IDLE_S, help=f"seconds without work ({IDLE_S})")
-    parser.add_argument("--ways", nargs="+", choices=["local", "s3", "sensor"], default=["local", "s3", "sensor"])
+    ways = ["local", "dynamodb", "s3", "sensor"]
+    parser.add_argument("--ways", nargs="+", choices=ways, default=ways)
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as directory:
         home = Path(directory)
         if "local" in options.ways:
-            follow_local(home / "local", options.repeats, options.idle)
-        if "sensor" in options.ways:
-            by_sensor(home / "sensor", min(options.repeats, 10))
+            follow_local(home / "local", options.repeats, options.idle, options.before)
+        if "dynamodb" in options.ways:
+            follow_dynamodb(home / "dynamodb", options.repeats)
         if "s3" in options.ways:
-            follow_s3(home / "s3", options.repeats)
+            follow_s3(home / "s3", options.repeats, options.before)
+        if "sensor" in options.ways:
+            by_sensor(home / "sensor", min(options.repeats, SENSOR_TURNS))
 
 
 if __name__ == "__main__":
