@@ -207,7 +207,6 @@ class Lease:
 
         A signal that interrupts this does not keep the lease from the next worker: it is given back first.
         """
-        self._stopped.set()
         try:
             self._give_back()
         except KeyboardInterrupt:
@@ -215,6 +214,7 @@ class Lease:
             raise
 
     def _give_back(self) -> None:
+        self._stopped.set()
         self._thread.join(self._duration.total_seconds())  # the cancel function may hang with the work
         with self._lock:
             if self.lost.is_set():
