@@ -233,7 +233,7 @@ class Sick(Inline):
 
 
 class Workers:
-    """What Spark's workers do with directories: they die in the first `deaths` jobs, and in each job with one of `deadly`."""
+    """Spark's workers, which die in the first `deaths` jobs of shredding, and in each with one of the `deadly` directories."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.deaths, self.deadly = 0, set[str]()
@@ -282,7 +282,7 @@ def test_a_cluster_that_loses_all_its_workers_is_charged_to_no_item(tmp_path: Pa
 def test_a_cluster_that_fails_for_some_jobs_is_charged_to_no_item(
     tmp_path: Path, workers: Workers, items: int, before: int, jobs: list[int]
 ) -> None:
-    """One that failed for four jobs and then worked failed two of four items."""
+    """A cluster that was sick for four jobs and then worked failed two of four items."""
     shop = Shop(tmp_path, lease={"max_attempts": 1})
     with shop.open() as pipeline:
         if before:
@@ -399,7 +399,7 @@ class Gone:
 
 
 class Merges:
-    """What Spark's workers do with merges: they die in the first `deaths` jobs, and in each with one of the `deadly` tables."""
+    """Spark's workers, which die in the first `deaths` jobs of merging, and in each with one of the `deadly` tables."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.deaths, self.deadly = 0, set[str]()
@@ -448,7 +448,7 @@ def test_a_merge_that_kills_its_worker_fails_alone(tmp_path: Path, merges: Merge
 
 
 def test_a_cluster_that_fails_for_some_jobs_is_charged_to_no_partition(tmp_path: Path, merges: Merges) -> None:
-    """One that failed until some partitions were tried alone, and then worked, set those aside."""
+    """A cluster that was sick until some partitions were tried alone, and then worked, set those aside."""
     shop = Shop(tmp_path, merge={"first_day": "2024-05-01", "max_attempts": 1})
     with shop.open() as pipeline:
         days = [day * 144 for day in range(5)]
