@@ -22,7 +22,7 @@ Result = TypeVar("Result")
 
 
 class End(Enum):
-    """What a result says about Spark. DONE: Spark did the part. DIED: its job died. LOST: Spark was lost. OTHER: nothing."""
+    """The meaning of a result for Spark. DONE: Spark did the part. DIED: its job died. LOST: Spark was lost. OTHER: nothing."""
 
     DONE = auto()
     DIED = auto()
@@ -41,11 +41,11 @@ class Work(ABC, Generic[Part, Result]):
     """Work whose parts can be done by one Spark job, or by several."""
 
     name: str
-    """What the parts are, for the log."""
+    """The word for the parts, for the log."""
 
     @abstractmethod
-    def run(self, parts: Sequence[Part], repeated: bool) -> list[Result]:
-        """Does parts in one Spark job, and returns a result for each. `repeated`: an earlier job had these parts."""
+    def run(self, parts: Sequence[Part]) -> list[Result]:
+        """Does parts in one Spark job, and returns a result for each. Tasks of an earlier job may still be at work."""
 
     @abstractmethod
     def end(self, part: Part, result: Result) -> tuple[End, str]:
@@ -75,12 +75,12 @@ class Isolation(Generic[Part, Result]):
         for part, message in self._died_alone:
             yield part, self._again(part, message)
 
-    def _by_halves(self, parts: Sequence[Part], repeated: bool = False) -> Iterator[tuple[Part, Result | NotCharged]]:
+    def _by_halves(self, parts: Sequence[Part]) -> Iterator[tuple[Part, Result | NotCharged]]:
         """Does parts in one job. If the job dies, it is repeated in two halves, and so on."""
         if self._given_up:
             yield from ((part, NotCharged(self._given_up)) for part in parts)
             return
-        results, death = self._job(parts, repeated)
+        results, death = self._job(parts)
         if death is None:
             yield from zip(parts, results, strict=True)
         elif len(parts) == 1:
@@ -89,15 +89,15 @@ class Isolation(Generic[Part, Result]):
         else:
             log.warning("a Spark job with %s %s died: it is repeated by halves", len(parts), self._work.name)
             half = len(parts) // 2
-            yield from self._by_halves(parts[:half], True)
-            yield from self._by_halves(parts[half:], True)
+            yield from self._by_halves(parts[:half])
+            yield from self._by_halves(parts[half:])
 
     def _again(self, part: Part, message: str) -> Result | NotCharged:
         """Does a part once more that died alone, between two other jobs that show whether the cluster works."""
         worked = self._works or (not self._given_up and self._ask(part, message))
         if not self._given_up:
             log.warning("%s died alone: it is done once more", self._work.title(part))
-            [result], death = self._job([part], True)
+            [result], death = self._job([part])
             if death is None or (self._ask(part, death) and worked):
                 return result
             alone = f"{self._work.title(part)} died alone, and no other work shows that the cluster is sound"
@@ -112,9 +112,9 @@ class Isolation(Generic[Part, Result]):
             self._given_up = f"{message}; {alone}"
         return self._works
 
-    def _job(self, parts: Sequence[Part], repeated: bool) -> tuple[list[Result], str | None]:
+    def _job(self, parts: Sequence[Part]) -> tuple[list[Result], str | None]:
         """Does parts in one job. Returns the results, and the message of its death."""
-        results = self._work.run(parts, repeated)
+        results = self._work.run(parts)
         ends = [self._work.end(part, result) for part, result in zip(parts, results, strict=True)]
         if any(end in (End.DIED, End.LOST) for end, _ in ends):
             self._works = None

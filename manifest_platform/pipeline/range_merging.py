@@ -1,4 +1,4 @@
-"""The Spark jobs of a merge: the job that merges ranges, and one that shows whether the cluster works."""
+"""The Spark jobs of a merge: the job that merges ranges, and the job that shows whether the cluster works."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ class RangeMerging(Work[PartitionTasks, Results]):
         self._inventory, self._output, self._lease, self._session = inventory, output, lease, session
         self._sound: MergeTask | None = None
 
-    def run(self, parts: Sequence[PartitionTasks], repeated: bool) -> list[Results]:
+    def run(self, parts: Sequence[PartitionTasks]) -> list[Results]:
         """Merges the ranges of partitions in one job. Raises SparkUnavailable if Spark fails all of them and runs no job."""
         self._lease.check()
         results = spark_job.merge_all(self._session, [task for part in parts for task in part.tasks])

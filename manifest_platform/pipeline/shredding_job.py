@@ -1,4 +1,4 @@
-"""The Spark jobs of a batch of directories: the job that shreds them, and one that shows whether the cluster works."""
+"""The Spark jobs of a batch of directories: the job that shreds them, and the job that shows whether the cluster works."""
 
 from __future__ import annotations
 
@@ -40,16 +40,15 @@ class Shredding(Work[Directory, "Listing | ShredFailure"]):
         self._pipeline, self._lease, self._session, self._claims = pipeline, lease, session, claims
         self._sound: Directory | None = None
 
-    def run(self, parts: Sequence[Directory], repeated: bool) -> list[Listing | ShredFailure]:
+    def run(self, parts: Sequence[Directory]) -> list[Listing | ShredFailure]:
         """Shreds directories in one job."""
         self._lease.check()
-        directories = [dataclasses.replace(one, is_repeated=True) for one in parts] if repeated else parts
         what, size = count_of(len(parts), "directory", "directories"), sum(map(_size, parts))
         try:
             with progress.work(f"shredding {what}", size, progress.BYTES) as work, watched(self._session, work):
-                return self._pipeline.source.shred(self._session, directories)
+                return self._pipeline.source.shred(self._session, parts)
         except (Misconfigured, Transient) as error:
-            return [ShredFailure.of(directory, error) for directory in directories]
+            return [ShredFailure.of(directory, error) for directory in parts]
 
     def end(self, part: Directory, result: Listing | ShredFailure) -> tuple[End, str]:
         """Says what a result means, and remembers a small directory that was shredded."""

@@ -134,8 +134,7 @@ class Directory:
 
     `root`: the URI of the landing root; no symbolic link below it is followed. Without a root, no file may be a link itself.
     `replayed`: the lines that are loaded with other items, by `digest_of`, each with the name of that item. They are bad rows
-    here, whatever the schemas say by now. `is_repeated`: an earlier Spark job of this attempt died, and its tasks may still
-    write.
+    here, whatever the schemas say by now.
     """
 
     item: str
@@ -144,7 +143,6 @@ class Directory:
     attempt: str
     root: str = field(default="", kw_only=True)
     replayed: Mapping[str, str] = field(default_factory=dict, kw_only=True, hash=False)
-    is_repeated: bool = field(default=False, kw_only=True)
 
 
 class Cause(StrEnum):
@@ -274,8 +272,8 @@ class Writer:
     """Writes the rows of a task. Rows wait in memory until they are many; then each table becomes a file.
 
     `dated` divides a table's rows by date, dates ascending. In a file of several dates, each has row groups of its own. The
-    same rows in the same chunks give the same files. `add` and `close` raise LimitExceeded if the task alone has more dates,
-    files or bad rows than a directory may have.
+    same rows in the same chunks give the same files, but for the mark in their names. `add` and `close` raise LimitExceeded if
+    the task alone has more dates, files or bad rows than a directory may have.
     """
 
     def __init__(
@@ -472,8 +470,7 @@ def shred_batch(
     example with a crashed worker, all directories fail. An empty job then shows whether Spark works (DIED) or not (LOST).
     """
     try:
-        repeated = any(directory.is_repeated for directory in directories)
-        results = _run(spark, tasks, work, _groups(directories, tasks), repeated)
+        results = _run(spark, tasks, work, _groups(directories, tasks))
     except Exception as error:
         return failures_of(error, spark, directories, work)
     failpoints.reach("shred.job_done")
@@ -530,12 +527,15 @@ def _run(
     tasks: Sequence[Task[Part]],
     work: Callable[[Task[Part]], Written],
     groups: Sequence[Sequence[int]] | None = None,
-    repeated: bool = False,
 ) -> dict[int, list[bytes]]:
     """The results of all tasks by directory, from one Spark job; empty without tasks.
 
     Each is compressed JSON, a tenth of its size: the driver has those of all tasks at once. `groups`: the numbers of the tasks
-    that a single Spark task does; by default, each has a Spark task of its own. `repeated`: an earlier job had these tasks.
+    that a single Spark task does; by default, each has a Spark task of its own.
+
+    Each try of a Spark task writes files under names of its own. Spark runs a task again if it loses a worker, a second time at
+    once if it speculates, and a whole job again if an answer of its server is lost; and a job that died is repeated. The other
+    try may still write, and a file that it writes again is no longer the file of the listing.
     """
     results: dict[int, list[bytes]] = defaultdict(list)
     if not tasks:
@@ -547,7 +547,7 @@ def _run(
         import pyarrow
 
         here.adopt()
-        mark = _mark(repeated)
+        mark = f"-{uuid4().hex[:8]}"
         for ids in batches:
             for number in itertools.chain.from_iterable(together[group] for group in ids.column(0).to_pylist()):
                 result = _result(replace(tasks[number], mark=mark), work)
@@ -558,19 +558,6 @@ def _run(
     for row in sorted(numbers.mapInArrow(distributed, "task bigint, result binary").collect()):
         results[tasks[row[0]].directory].append(bytes(row[1]))
     return results
-
-
-def _mark(repeated: bool) -> str:
-    """Returns what marks the files of this try of a Spark task; empty for the first try of the first job.
-
-    Spark runs a task again if it loses a worker, and a second time at once if it speculates. The other try may still write, and
-    a file that it writes again is no longer the file of the listing. (A stage without a shuffle is not repeated by itself.)
-    """
-    from pyspark import TaskContext
-
-    context = TaskContext.get()
-    is_first = context is None or context.attemptNumber() == 0
-    return "" if is_first and not repeated else f"-{uuid4().hex[:8]}"
 
 
 def _result(task: Task[Part], work: Callable[[Task[Part]], Written]) -> bytes:

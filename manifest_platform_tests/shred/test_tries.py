@@ -2,36 +2,48 @@
 
 from __future__ import annotations
 
-from types import SimpleNamespace
+from pathlib import Path
+from typing import Any
 
-import pyspark
-import pytest
+import pyarrow as pa
 
+from manifest_platform import storage
+from manifest_platform.listing import Column, Listing, Table
 from manifest_platform.shred import batch
+from manifest_platform.shred.batch import Dated, Directory, Options, Task, Writer, Written, shred_batch
+from manifest_platform_tests.pipeline.test_poison import Inline
 
 
-def tried(monkeypatch: pytest.MonkeyPatch, attempt: int | None, repeated: bool = False) -> str:
-    context = None if attempt is None else SimpleNamespace(attemptNumber=lambda: attempt)
-    monkeypatch.setattr(pyspark.TaskContext, "get", lambda: context)
-    return batch._mark(repeated)
+def test_each_try_of_a_task_has_names_of_its_own_in_the_order_of_the_tasks(tmp_path: Path) -> None:
+    """A stage or a job that Spark repeats begins with a first attempt again, while the other may still write."""
+    output = storage.as_uri(tmp_path)
+    directory = Directory("file:///landing/run", (("file:///landing/run/part", 1),), output, "attempt")
 
+    def work(task: Task[None]) -> Written:
+        writer = Writer(task, 1, lambda _name, rows: [Dated("2026-01-01", rows)])
+        writer.add(Table("t", (Column("id", "bigint"),)), pa.table({"id": [task.number]}))
+        return writer.close()
 
-def test_the_first_try_has_names_that_can_be_foretold(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert [tried(monkeypatch, attempt) for attempt in (None, 0)] == ["", ""]
+    def objects() -> list[str]:
+        spark: Any = Inline()
+        tasks = [Task(0, number, output, (), None) for number in range(2)]
+        [listing] = shred_batch(spark, [directory], tasks, work, Options())
+        assert isinstance(listing, Listing)
+        assert sum(one.rows for one in listing.objects) == 2
+        return [one.uri.rpartition("/")[2] for one in listing.objects]
 
-
-def test_each_further_try_and_each_repeated_job_has_names_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
-    marks = [tried(monkeypatch, 1), tried(monkeypatch, 1), tried(monkeypatch, 0, True), tried(monkeypatch, 0, True)]
-    assert len(set(marks)) == 4
-    task = batch.Task(0, 3, "out", (), None, marks[0])
-    assert batch.Writer(task, 1, lambda _name, _rows: ())._part == f"00003-000{marks[0]}"
+    first, second = objects(), objects()
+    assert not set(first) & set(second)
+    for names in (first, second):
+        assert [name[:9] for name in names] == ["00000-000", "00001-000"]
+    assert len(list(tmp_path.rglob("*.parquet"))) == 4
 
 
 def test_a_worker_that_lacks_a_package_is_the_configurations_fault_and_no_items() -> None:
-    def lack(_task: batch.Task[None]) -> batch.Written:
+    def lack(_task: Task[None]) -> Written:
         raise ModuleNotFoundError("No module named 'botocore'", name="botocore")
 
-    told = batch._done(batch.Task(0, 0, "out", ("in",), None), lack)
+    told = batch._done(Task(0, 0, "out", ("in",), None), lack)
     assert told["cause"] == batch.Cause.CONFIGURATION
     assert (
         "a worker of Spark lacks a package (No module named 'botocore'): write the archive of spark.package again"

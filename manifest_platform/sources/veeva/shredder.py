@@ -102,7 +102,7 @@ def shred(spark: SparkSession, windows: Sequence[Window], options: VeevaOptions 
     """Shreds a batch of windows in one Spark job; returns a result for each, in the same order.
 
     A window's Parquet files are in `output/<table>/date=YYYY-MM-DD/`, by the day of its stop time, and its listing is
-    `output/listing.json`. The same window always gives the same rows and files. A window that fails gives a ShredFailure, never
+    `output/listing.json`. The same window always gives the same rows. A window that fails gives a ShredFailure, never
     an exception: if files and manifest disagree, if a file is not what was registered, or if a file is not valid CSV.
     """
     options, batch = options or VeevaOptions(), uuid.uuid4().hex
