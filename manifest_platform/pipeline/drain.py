@@ -70,17 +70,19 @@ def drain(
     budget: Budget = UNBOUNDED,
     feeds: Sequence[str] | None = None,
     targets: Sequence[str] | None = None,
+    gives_way: Callable[[], bool] = lambda: False,
 ) -> Generator[Event | DrainReport]:
     """Shreds ready items in batches and loads them in each feed's order, until idle, blocked or out of budget.
 
     `feeds`: None means all, in the source's order. A blocked feed does not stop the others. `targets`: None means all of the
-    dataset; a target that is down or blocked does not stop the others. Yields events as they happen, and finally a DrainReport
+    dataset; a target that is down or blocked does not stop the others. `gives_way`: asked after each load; True ends the drain
+    as if its time were over. Yields events as they happen, and finally a DrainReport
     with the totals and the reason for stopping. `spark` is called only if something must be shredded. Raises unexpected errors.
     Expected errors become events.
     """
     pipeline.manifest.recall()
     loaded = [pipeline.at(target) for target in targets or pipeline.targets]
-    work = _Drain(pipeline, loaded, spark, budget)
+    work = _Drain(pipeline, loaded, spark, budget, gives_way)
     ends: Ends = {}
     for event in work.feeds(pipeline.feeds if feeds is None else feeds, ends):
         work.count(event)
@@ -98,8 +100,16 @@ def drain(
 class _Drain:
     """The state of one drain: its targets, its budget, and its totals so far."""
 
-    def __init__(self, pipeline: Pipeline, targets: Sequence[Pipeline], spark: Spark, budget: Budget):
+    def __init__(
+        self,
+        pipeline: Pipeline,
+        targets: Sequence[Pipeline],
+        spark: Spark,
+        budget: Budget,
+        others_wait: Callable[[], bool],
+    ):
         self.pipeline, self.targets, self.spark, self.budget = pipeline, targets, spark, budget
+        self._others_wait = others_wait
         self.report = DrainReport(pipeline.clock())
         self._begun, self._requests = time.monotonic(), pipeline.manifest.store.requests
         self._gave_way = False
@@ -286,7 +296,7 @@ class _Drain:
 
     def _gives_way(self) -> bool:
         """True once the drain is asked to end for others. It is asked after a load, so that each drain gets on."""
-        self._gave_way = self._gave_way or self.budget.gives_way()
+        self._gave_way = self._gave_way or self._others_wait()
         return self._gave_way
 
     def _pace(self, pipeline: Pipeline, feed: str) -> Pace:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, field, fields, replace
 from datetime import UTC, datetime
 from enum import StrEnum
@@ -253,9 +252,8 @@ class DrainReport:
 class Budget:
     """The limits of a drain: items shredded, and the same number loaded into each target; and seconds.
 
-    After these seconds nothing new begins. `gives_way`: asked after each load; True ends the drain as if its time were over.
+    After these seconds nothing new begins.
     """
 
     items: int | None = None
     seconds: float | None = None
-    gives_way: Callable[[], bool] = field(default=lambda: False, repr=False)

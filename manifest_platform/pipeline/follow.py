@@ -260,7 +260,9 @@ class Follower:
         return readings, "; ".join(works)
 
     def wants_turn(self, rung: Collection[str]) -> bool:
-        """True if a turn is due, or would do more than look, after these rang."""
+        """True if a turn is due, or would do more than look, after these rang. A follower that stands by wants none."""
+        if self.health.doing is Doing.STANDBY:
+            return False
         if time.monotonic() >= self.due or self.rings_for_landing in rung:
             return True
         if STORE not in rung or not self._lease or self._lease.lost.is_set():
@@ -287,8 +289,8 @@ class Follower:
             return self.others_wait()
 
         seconds = TURN_SECONDS * len(self._targets or self.pipeline.targets)
-        budget = Budget(seconds=seconds, gives_way=gives_way)
-        with closing(drain(self.pipeline, self._spark, budget, self._feeds, self._targets)) as events:
+        budget = Budget(seconds=seconds)
+        with closing(drain(self.pipeline, self._spark, budget, self._feeds, self._targets, gives_way)) as events:
             for event in events:
                 if isinstance(event, DrainReport):
                     self._pause.after(event, work)

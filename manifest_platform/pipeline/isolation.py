@@ -66,6 +66,7 @@ class Isolation(Generic[Part, Result]):
     def __init__(self, work: Work[Part, Result]) -> None:
         self._work = work
         self._works: bool | None = None  # whether Spark has done something since the last death
+        self._has_control = True  # as far as is known
         self._died_alone: list[tuple[Part, str]] = []
         self._given_up = ""  # why no further job is run
 
@@ -106,7 +107,8 @@ class Isolation(Generic[Part, Result]):
 
     def _ask(self, part: Part, message: str) -> bool | None:
         """Asks whether the cluster works, after a death. If not, no further job is run."""
-        self._works = self._work.control()
+        self._works = self._work.control() if self._has_control else None
+        self._has_control = self._works is not None
         if self._works is False:
             alone = f"{self._work.title(part)} died alone, and then work that was done before: the cluster is at fault"
             self._given_up = f"{message}; {alone}"
@@ -119,5 +121,5 @@ class Isolation(Generic[Part, Result]):
         if any(end in (End.DIED, End.LOST) for end, _ in ends):
             self._works = None
         if any(end is End.DONE for end, _ in ends):
-            self._works = True
+            self._works = self._has_control = True
         return results, next((message for end, message in ends if end is End.DIED), None)

@@ -12,7 +12,7 @@ from uuid import uuid4
 from manifest_platform import progress, storage
 from manifest_platform.faults import Misconfigured, Transient
 from manifest_platform.listing import Listing
-from manifest_platform.manifest import Application, Claim, Item, ItemKey, Lease, Refused, StoreError
+from manifest_platform.manifest import Application, Claim, Holding, Item, ItemKey, Lease, Refused, StoreError
 from manifest_platform.manifest.item import short_name
 from manifest_platform.pipeline.isolation import End, Work
 from manifest_platform.pipeline.pipeline import Pipeline
@@ -111,4 +111,5 @@ def _landed(item: Item) -> int:
 
 
 def _is_shredded(item: Item) -> bool:
-    return bool(_landed(item)) and item.processed_by(Application(SHRED)) is not None
+    is_there = bool(_landed(item)) and not item.deletion_of(Holding.LANDING)  # retention deletes landed directories
+    return is_there and item.processed_by(Application(SHRED)) is not None

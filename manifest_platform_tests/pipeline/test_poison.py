@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -13,9 +14,9 @@ from typing import Any, cast
 import pytest
 
 from manifest_platform.demo.events import SCHEMAS
-from manifest_platform.manifest import State
+from manifest_platform.manifest import Item, State
 from manifest_platform.merging import spark_job
-from manifest_platform.pipeline import ItemFailed, PutBack, Shredded, ShredStarted, Stop
+from manifest_platform.pipeline import ItemFailed, PutBack, Shredded, ShredStarted, Stop, shredding_job
 from manifest_platform.pipeline.merge import MergeReport, Merging, merge, register
 from manifest_platform.sources.snowplow.events import shredder
 from manifest_platform_tests.pipeline.shop import REPOSITORY, Shop, drained, history, keys, run_name, run_names
@@ -319,6 +320,25 @@ def test_a_cluster_that_fails_is_noticed_by_a_directory_that_was_shredded_before
         assert workers.jobs[-1] == run_names(0)
         outputs = list((tmp_path / "shredded" / "shop" / run_name(0)).iterdir())
         assert len(outputs) == 1, "what was shredded to see whether Spark works is removed"
+
+
+def test_a_directory_whose_landing_was_deleted_shows_nothing_of_the_cluster(
+    tmp_path: Path, workers: Workers, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Retention had deleted the smallest, which were tried in vain: a directory that kills its worker was put back for ever."""
+    monkeypatch.setattr(shredding_job, "_TRIED", 1)
+    shop = Shop(tmp_path, lease={"max_attempts": 1})
+    with shop.open() as pipeline:
+        [gone] = shop.land(pipeline, 0, events=1)
+        shop.land(pipeline, 1, events=9)
+        drained(pipeline, Sick())
+        known = Item.deletion_of
+        monkeypatch.setattr(Item, "deletion_of", lambda one, of: one.records[-1] if one.key == gone else known(one, of))
+        shutil.rmtree(shop.directory(0))
+        shop.land(pipeline, 2)
+        workers.deadly = {run_name(2)}
+        _, report = drained(pipeline, Sick())
+        assert (report.failed, report.put_back) == (1, 0)
 
 
 def test_directories_that_kill_their_workers_fail_alone_on_a_cluster_that_works(tmp_path: Path, workers: Workers) -> None:
