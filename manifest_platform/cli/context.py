@@ -49,6 +49,12 @@ def is_beside(context: click.Context) -> bool:
     return context.meta.get(_BESIDE, False)
 
 
+def refuse_beside(context: click.Context, what: str) -> None:
+    """Raises WrongUse if --dataset names a dataset beside a former loader. `what`: the beginning of the message."""
+    if is_beside(context):
+        raise WrongUse(f"{what} takes no dataset beside another loader: `cutover adopt --beside` chooses its runs")
+
+
 Target = Annotated[
     str | None, typer.Option("--target", metavar="NAME", help="Only this target, if the dataset is loaded into several.")
 ]

@@ -9,7 +9,7 @@ import typer
 
 from manifest_platform import storage
 from manifest_platform.cli.app import Recording, app, as_json, examples
-from manifest_platform.cli.context import open_pipeline
+from manifest_platform.cli.context import open_pipeline, refuse_beside
 from manifest_platform.cli.exits import Exit
 from manifest_platform.cli.output import print_json, say, some, warn, wrapped
 from manifest_platform.cli.remedies import Typed, typed
@@ -27,6 +27,7 @@ def discover(
     ] = False,
 ) -> int:
     """Registers the complete directories that have landed. Exit code 4 if there is nothing new."""
+    refuse_beside(context, "discover")
     with open_pipeline(context) as pipeline:
         if not pipeline.feeds:
             raise Refused(f"dataset {pipeline.name} has no landing root: register its items with `put new`")

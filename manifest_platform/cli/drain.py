@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from manifest_platform.cli.app import Recording, WrongUse, app, as_json, examples
-from manifest_platform.cli.context import Target, is_beside, open_pipeline, run_id
+from manifest_platform.cli.context import Target, is_beside, open_pipeline, refuse_beside, run_id
 from manifest_platform.cli.discover import print_found, report_document, warn_of
 from manifest_platform.cli.drained import end_document, event_document, print_summary, progress
 from manifest_platform.cli.exits import Exit
@@ -61,6 +61,7 @@ def drain(
     if follow:
         if items or seconds or not look:
             raise WrongUse("--follow has no end, and lists the landing root: leave out --items, --seconds and --no-discover")
+        refuse_beside(context, "--follow")
         from manifest_platform.cli.follow import run
 
         run(context, feed, target)

@@ -17,8 +17,6 @@ from types import FrameType
 from manifest_platform.cli.exits import Exit
 
 _CODES = {signal.SIGINT: Exit.INTERRUPTED, signal.SIGTERM: Exit.TERMINATED}
-
-
 _taken: list[int] = []
 """The signal that was taken. Libraries that look for signals themselves may lose the exception that has its code."""
 
@@ -55,7 +53,6 @@ def told_to_end() -> Generator[None]:
         yield
         return
     heard = [number for number in _CODES if signal.getsignal(number) is not signal.SIG_IGN]
-
     _taken.clear()
 
     def take(number: int, _frame: FrameType | None) -> None:

@@ -133,11 +133,13 @@ def count_open(pipeline: Pipeline, item: Item) -> int:
 def with_bad_rows(pipeline: Pipeline, feed: str, since: datetime | None = None) -> Iterator[Item]:
     """Yields the loaded items of a feed that have open bad rows. Reads all items that are not archived.
 
-    `since`: only items whose logical time is this time or later.
+    Items that a former loader has loaded are passed over, because `replay` refuses them. `since`: only items whose logical time
+    is this time or later.
     """
     for item in pipeline.manifest.items(feed, archived=False):
         time = pipeline.source.time(item.key.name)
-        if count_open(pipeline, item) and _is_loaded(pipeline, item) and (since is None or (time and time >= since)):
+        is_wanted = since is None or (time and time >= since)
+        if is_wanted and count_open(pipeline, item) and _is_loaded(pipeline, item) and not _is_of_former_loader(pipeline, item):
             yield item
 
 
@@ -148,12 +150,16 @@ def _loaded(pipeline: Pipeline, key: ItemKey) -> Item:
             f"{key.name} is not loaded, so nothing of it needs to be replayed: shred it again",
             Remedy(Action.RESHRED, item=key.name),
         )
-    if any(is_of_former_loader(one, item) for one in pipeline.each_target()):
+    if _is_of_former_loader(pipeline, item):
         raise Refused(
             f"{key.name} was loaded by a former loader, so nobody knows which of its bad rows the warehouse has: a replay might"
             " double them"
         )
     return item
+
+
+def _is_of_former_loader(pipeline: Pipeline, item: Item) -> bool:
+    return any(is_of_former_loader(one, item) for one in pipeline.each_target())
 
 
 def _is_loaded(pipeline: Pipeline, item: Item) -> bool:

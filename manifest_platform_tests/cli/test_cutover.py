@@ -56,6 +56,9 @@ def test_a_dataset_beside_is_named_at_the_command_line(shop: Shop, run, ask):
     [load] = [one for one in ask("status", "--dataset", "shop_beside_trial")[1]["steps"] if one["outlook"]["step"] == "load"]
     assert load["counts"] == {"APPLIED": 1, "NEW": 1}
     _, out, _ = run("drain", "--dataset", "shop_beside_trial")
+    for words in (["discover"], ["drain", "--follow"]):  # these would load all of landing into the schema
+        code, _, err = run(*words, "--dataset", "shop_beside_trial")
+        assert (code, "takes no dataset beside another loader" in " ".join(err.split())) == (2, True), err
     assert run_name(2) not in out  # the other runs of the landing are not to be compared
     for name in ("shop_trial", "shop_beside_"):
         assert "is not configured" in run("status", "--dataset", name)[2]

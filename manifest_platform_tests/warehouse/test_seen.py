@@ -143,7 +143,7 @@ def test_a_claim_expires_and_is_removed_later(shop: Warehouse, store: Store, tmp
     late = rule(store, now=now + timedelta(days=181))
     assert applied(shop, run(tmp_path, "2", ("e1", "x"), repeats=soon, believed="record-1")).entry.rows["events"] == 0
     assert applied(shop, run(tmp_path, "3", ("e1", "x"), repeats=late, believed="record-2")).entry.rows["events"] == 1
-    assert len(claims(store)) >= 40 - 5
+    assert len(claims(store)) >= 40 - 15  # those of one of sixteen parts, chosen at random
     left = len(claims(store))
     memory = late.memory
     assert isinstance(memory, Seen)

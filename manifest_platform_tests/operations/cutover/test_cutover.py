@@ -12,7 +12,8 @@ import pytest
 
 from manifest_platform import __version__, failpoints
 from manifest_platform.manifest import Refused
-from manifest_platform.operations.bad_replay import replay
+from manifest_platform.operations import bad_replay
+from manifest_platform.operations.bad_replay import replay, with_bad_rows
 from manifest_platform.operations.cutover import NothingToTakeOver, adopt, compare, look
 from manifest_platform.operations.doctor import Doctor
 from manifest_platform.operations.reload import reload, replacing
@@ -22,6 +23,7 @@ from manifest_platform.pipeline import Event, Loaded, Stop
 from manifest_platform.pipeline.discovery import discover
 from manifest_platform.sources.cutover import FormerRuns
 from manifest_platform.sources.snowplow.cutover import SnowplowLoader
+from manifest_platform.sources.snowplow.settings import FEED
 from manifest_platform_tests.pipeline.shop import (
     EVENTS,
     Shop,
@@ -175,6 +177,10 @@ def test_rows_of_a_former_loader_are_not_loaded_again(tmp_path: Path, spark: Any
             replacing(pipeline, key)
         with pytest.raises(Refused, match="a replay might double them"):
             replay(pipeline, [key], "schema fixed")
+        with monkeypatch.context() as patch:
+            patch.setattr(bad_replay, "count_open", lambda *_: 1)
+            found = [item.key for item in with_bad_rows(pipeline, FEED)]
+            assert found and key not in found, "it would keep all later items from a replay"
         if log:
             with pytest.raises(Refused, match="is skipped for shred: unskip it"):
                 reshred(pipeline, key, "schema fixed")
