@@ -41,22 +41,26 @@ def pauses(monkeypatch: pytest.MonkeyPatch) -> list[float]:
     return told
 
 
-def modules_that_import(name: str) -> set[str]:
+def imports_of(file: Path) -> set[str]:
     found = set()
-    for file in PACKAGE.rglob("*.py"):
-        for node in ast.walk(ast.parse(file.read_text())):
-            names = [one.name for one in node.names] if isinstance(node, ast.Import) else []
-            names += [f"{node.module}.{one.name}" for one in node.names] if isinstance(node, ast.ImportFrom) else []
-            if any(one == name or one.startswith(f"{name}.") for one in names):
-                found.add(str(file.relative_to(PACKAGE)))
+    for node in ast.walk(ast.parse(file.read_text())):
+        if isinstance(node, ast.Import):
+            found |= {one.name for one in node.names}
+        elif isinstance(node, ast.ImportFrom):
+            found |= {f"{node.module}.{one.name}" for one in node.names}
     return found
 
 
 def test_one_module_makes_clients_and_sets_how_they_repeat_requests() -> None:
-    assert modules_that_import("boto3") == {"aws.py"}
-    assert modules_that_import("botocore.config") == {"aws.py"}
-    assert modules_that_import("botocore.session") == {"aws.py"}
-    assert modules_that_import("pyarrow.fs.S3FileSystem") == {"storage.py"}
+    imports = {str(file.relative_to(PACKAGE)): imports_of(file) for file in PACKAGE.rglob("*.py")}
+
+    def importing(name: str) -> set[str]:
+        return {file for file, names in imports.items() if any(f"{one}.".startswith(f"{name}.") for one in names)}
+
+    assert importing("boto3") == {"aws.py"}
+    assert importing("botocore.config") == {"aws.py"}
+    assert importing("botocore.session") == {"aws.py"}
+    assert importing("pyarrow.fs.S3FileSystem") == {"storage.py"}
 
 
 def test_a_process_has_one_client_a_service(s3_environment: S3Server, monkeypatch: pytest.MonkeyPatch) -> None:

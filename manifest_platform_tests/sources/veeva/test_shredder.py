@@ -333,7 +333,7 @@ def test_A14_what_the_metadata_drop_is_retired_and_what_they_add_is_a_column(spa
     assert table_of(listing, "metadata_deletes").key == ("extract", "column_name")
     assert listing.rows("metadata_deletes") == 5
     in_tasks = landed(tree)
-    again = one(shred(spark, [in_tasks], VeevaOptions(split_size=1)))
+    again = one(shred(spark, [in_tasks], VeevaOptions(split_size=200)))
     assert (again.tables, again.retired) == (listing.tables, listing.retired)
     assert Listing.read(f"{in_tasks.output}/listing.json") == again
 
