@@ -68,6 +68,9 @@ _TEXTS = frozenset({"string", *_TIMES})
 _OBJECTS = frozenset((dict, _NULL))
 _ARRAYS = frozenset((list, _NULL))
 
+_Doubt = tuple[int, EntitySchema, int]
+"""An entity that may break its schema: its place in the bucket, the schema, and its place in its cell."""
+
 
 @dataclass
 class _Bucket:
@@ -79,7 +82,7 @@ class _Bucket:
     versions: list[str] = field(default_factory=list)
     data: list[Any] = field(default_factory=list)
     cells: list[str] = field(default_factory=list)
-    doubtful: list[tuple[int, EntitySchema]] = field(default_factory=list)  # places that may break their schema
+    doubtful: list[_Doubt] = field(default_factory=list)
 
     def add(self, row: int, version: str, data: Any, cell: str) -> None:
         """Adds an entity of a row, from a cell."""
@@ -96,7 +99,8 @@ class _Bucket:
         """Sorts the entities by their rows."""
         order = sorted(range(len(self.rows)), key=self.rows.__getitem__)
         places = {old: new for new, old in enumerate(order)}
-        self.doubtful = sorted(((places[place], schema) for place, schema in self.doubtful), key=operator.itemgetter(0))
+        found = ((places[place], schema, in_cell) for place, schema, in_cell in self.doubtful)
+        self.doubtful = sorted(found, key=operator.itemgetter(0))
         self.rows = [self.rows[place] for place in order]
         self.versions = [self.versions[place] for place in order]
         self.data = [self.data[place] for place in order]
@@ -176,7 +180,7 @@ def _gather(lines: Lines, resolver: Resolver, budget: Budget, rules: Rules) -> l
     buckets: dict[str, _Bucket] = {}
     by_schema: dict[str, _Known | Reason] = {}
     doubts: dict[str, list[tuple[int, str]]] = {}  # schemas that a registry refused, and the entities that name them
-    waiting: dict[str, list[tuple[int, str, Any]]] = {}  # schemas beyond the budget, and their entities
+    waiting: dict[str, list[tuple[int, str, Any, int]]] = {}  # schemas beyond the budget, and their entities
     wrappers: dict[str, set[str]] = {"contexts": set(), "self-describing": set()}
     long = numbers.any_may_be_long(lines.data)
     hides = rules.private is not None and bool(rules.private.entities)
@@ -205,7 +209,7 @@ def _gather(lines: Lines, resolver: Resolver, budget: Budget, rules: Rules) -> l
                 message = f"holds no array; expected {_SHOULD_BE[type_]}"
                 lines.add(row, _of_field("wrapper_schema", name, WITHHELD.encode() if hides else text, message))
                 continue
-            for entity in inside:
+            for in_cell, entity in enumerate(inside):
                 try:
                     schema, data = entity["schema"], entity["data"]
                     found = by_schema.get(schema)
@@ -217,7 +221,7 @@ def _gather(lines: Lines, resolver: Resolver, budget: Budget, rules: Rules) -> l
                 if found is None and schema not in doubts:
                     costs = type(schema) is str and is_key(schema)
                     if costs and not budget.allows(schema):
-                        waiting.setdefault(schema, []).append((row, name, data))
+                        waiting.setdefault(schema, []).append((row, name, data, in_cell))
                         continue
                     try:
                         found = by_schema[schema] = _find(schema, resolver, buckets, rules)
@@ -233,7 +237,7 @@ def _gather(lines: Lines, resolver: Resolver, budget: Budget, rules: Rules) -> l
                         except ValueError:
                             valid = False
                         if not valid:
-                            bucket.doubtful.append((len(bucket.rows), check))
+                            bucket.doubtful.append((len(bucket.rows), check, in_cell))
                     bucket.rows.append(row)
                     bucket.versions.append(version)
                     bucket.data.append(data)
@@ -254,7 +258,7 @@ def _gather(lines: Lines, resolver: Resolver, budget: Budget, rules: Rules) -> l
 
 
 def _ask_for_the_most_named(
-    waiting: dict[str, list[tuple[int, str, Any]]],
+    waiting: dict[str, list[tuple[int, str, Any, int]]],
     doubts: dict[str, list[tuple[int, str]]],
     lines: Lines,
     resolver: Resolver,
@@ -264,7 +268,7 @@ def _ask_for_the_most_named(
 ) -> None:
     """Looks up the schemas beyond the budget that most lines name; gives every entity of the others a reason."""
     left = budget.RESERVED
-    named = {schema: len({row for row, _, _ in entities}) for schema, entities in waiting.items()}
+    named = {schema: len({row for row, *_ in entities}) for schema, entities in waiting.items()}
     for schema in sorted(waiting, key=named.__getitem__, reverse=True):
         found: _Known | Reason = {
             "type": "unknown_schema",
@@ -276,7 +280,7 @@ def _ask_for_the_most_named(
             try:
                 found = _find(schema, resolver, buckets, rules)
             except RegistryRefused:
-                doubts[schema] = [(row, name) for row, name, _ in waiting[schema]]
+                doubts[schema] = [(row, name) for row, name, *_ in waiting[schema]]
             if found is _SKIPPED:
                 continue
             if not isinstance(found, tuple):
@@ -285,11 +289,11 @@ def _ask_for_the_most_named(
                 budget.note(schema, found=True)
             if schema in doubts:
                 continue
-        for row, name, data in waiting[schema]:
+        for row, name, data, in_cell in waiting[schema]:
             if isinstance(found, tuple):
                 bucket, version, check = found
                 if check is not None:
-                    bucket.doubtful.append((len(bucket.rows), check))
+                    bucket.doubtful.append((len(bucket.rows), check, in_cell))
                 bucket.add(row, version, data, name)
             else:
                 lines.add(row, {**found, "field": name})
@@ -358,11 +362,11 @@ def _hierarchy(bucket: _Bucket, events: pa.Table) -> list[pa.Array]:
 
 def _report_breaches(bucket: _Bucket, lines: Lines, came: AsTheyCame | None) -> None:
     """Gives the lines of entities that break their schemas a reason for each breach. Those entities lose their data here."""
-    for place, schema in bucket.doubtful:
+    for place, schema, in_cell in bucket.doubtful:
         breaches = list(schema.breaches(bucket.data[place]))
         if breaches and came:
             named, line = bucket.schema(bucket.versions[place]), int(lines.line[bucket.rows[place]])
-            if came.is_valid(line, bucket.cells[place], named, bucket.data[place]):
+            if came.is_valid(line, bucket.cells[place], in_cell, named):
                 continue
         for breach in breaches:
             lines.add(bucket.rows[place], _of_breach(bucket.schema(bucket.versions[place]), breach))
