@@ -3,7 +3,8 @@
 Schemas of Iglu are of draft 4, as Snowplow reads them, unless `$schema` names a later draft of json-schema.org. Nothing is ever
 fetched: a `$ref` to another document makes the schema unusable. A pattern takes time that grows linearly with the text. Only a
 pattern with look-around or a back-reference needs another engine, whose steps are limited. A pattern that neither engine reads,
-because it is written for another language, is left out; the rest of the schema is checked.
+because it is written for another language, is left out; the rest of the schema is checked. Where that could make a
+valid entity bad, the schema is unusable.
 
 Three rules are gentler than the schema, because they lose nothing: a text may be longer than `maxLength`, a whole number may be
 written as 1.0, and `format` is left to the column of the value.
@@ -36,7 +37,10 @@ _MOST_STEPS = 1_000_000  # of a check, about 20 ms
 _TOLD_STEPS = 2_000  # of a check that also tells the place of an error, about 50 ms
 _MOST_LEFT_OUT = 20  # patterns of a schema
 _NAMED = ("$defs", "definitions", "dependencies", "dependentSchemas", "patternProperties", "properties")
+_DATA = frozenset({"const", "default", "enum", "examples"})  # they hold no schemas
 _TURNING = frozenset({"contains", "if", "not", "oneOf"})  # less to fit within them can make an entity bad
+_REFERENCES = frozenset({"$ref", "$dynamicRef", "$recursiveRef"})
+_UNEVALUATED = frozenset({"unevaluatedItems", "unevaluatedProperties"})  # they depend on keywords in other schemas
 _TOO_MANY = "does not fit its schema, which has too many alternatives to tell where"
 _TOO_DEEP = "is nested too deeply to be checked against its schema"
 
@@ -145,6 +149,8 @@ def _validator(schema: Any, key: str) -> tuple[Any, tuple[str, ...]]:
             if place is None or len(left_out) == _MOST_LEFT_OUT:
                 break
             schema, left_out = _without(schema, place), (*left_out, ".".join(map(str, place)))
+            if place[-1] != "pattern" and any(word in _UNEVALUATED for word, _ in _keywords(schema)):
+                break
     raise SchemaError(
         f"{key}: no entity can be checked against this schema: {' '.join(problem.split())[:_LONGEST]}; correct it in the"
         " registry, or set `validate: types` below `shred`"
@@ -159,14 +165,29 @@ def _unread(schema: Any, error: Any) -> list[str | int] | None:
     path = list(error.instance_path)
     if error.kind.name != "format" or not ("pattern" in path[-1:] or "patternProperties" in path[-2:-1]):
         return None
-    if {"definitions", "$defs"} & set(path) and any(f'"{word}"'.encode() in written(schema) for word in _TURNING):
-        return None  # such a keyword may refer to it
+    turning = (inside for word, inside in _keywords(schema) if word in _TURNING)
+    if any(word in _REFERENCES for inside in turning for word, _ in _keywords(inside)):
+        return None  # the reference may lead to it
     depth = 0
     while depth < len(path):
         if path[depth] in _TURNING:
             return path[: depth + 1]
         depth += 2 if path[depth] in _NAMED or isinstance(path[min(depth + 1, len(path) - 1)], int) else 1
     return path
+
+
+def _keywords(schema: Any) -> Iterator[tuple[str, Any]]:
+    """Yields each keyword of a schema, or of some, and of the schemas within, with its value. A property's name is none."""
+    if isinstance(schema, list):
+        for one in schema:
+            yield from _keywords(one)
+    elif isinstance(schema, dict):
+        for word, inside in schema.items():
+            yield word, inside
+            if word in _NAMED and isinstance(inside, dict):
+                yield from _keywords(list(inside.values()))
+            elif word not in _DATA:
+                yield from _keywords(inside)
 
 
 def _without(schema: Any, path: list[str | int]) -> Any:

@@ -21,6 +21,7 @@ from manifest_platform.sources.snowplow.schemas.catalog import IgluSchemas
 from manifest_platform.sources.snowplow.schemas.resolver import Resolver
 from manifest_platform_tests.sources.snowplow.given import contexts, enriched, entity, publish, unstruct
 
+LATEST = "https://json-schema.org/draft/2020-12/schema"
 IGLU = "http://iglucentral.com/schemas/com.snowplowanalytics.self-desc/schema/jsonschema/1-0-0#"
 ORDER = "iglu:com.acme/order/jsonschema/1-0-0"
 ORDERS = "com_acme_order_1"
@@ -210,6 +211,26 @@ def test_a_pattern_that_no_engine_reads_is_left_out_and_the_rest_is_checked(patt
             {"definitions": {"d": {"pattern": "^a++$"}}, "properties": {"a": {"$ref": "#/definitions/d"}}},
             "definitions.d.pattern",
         ),
+        (
+            {
+                "definitions": {"d": {"pattern": "^a++$"}},
+                "properties": {"a": {"$ref": "#/definitions/d"}, "if": {"enum": [{"not": {"$ref": "#"}}]}},
+                "oneOf": [{"properties": {"$ref": {"type": "string"}}}, {"required": ["$ref"], "type": "null"}],
+            },
+            "definitions.d.pattern",
+        ),
+        (
+            {"$schema": LATEST, "patternProperties": {"(?=a": {"type": "string"}}, "unevaluatedProperties": False},
+            "patternProperties.(?=a",
+        ),
+        (
+            {
+                "$schema": LATEST,
+                "allOf": [{"properties": {"a": {"pattern": "(?=a"}, "not": {}, "pattern": {}}}],
+                "unevaluatedProperties": False,
+            },
+            "allOf.0.properties.a.pattern",
+        ),
     ],
 )
 def test_what_is_left_out_makes_no_entity_bad(schema: Any, place: str):
@@ -221,6 +242,15 @@ def test_what_is_left_out_makes_no_entity_bad(schema: Any, place: str):
     "schema",
     [
         {"definitions": {"d": {"pattern": "^a++$"}}, "not": {"$ref": "#/definitions/d"}},
+        {"properties": {"x": {"pattern": "^a++$"}, "y": {"not": {"$ref": "#/properties/x"}}}},
+        {"properties": {"x": {"pattern": "^a++$"}, "y": {"oneOf": [{"type": "null"}, {"$ref": "#/properties/x"}]}}},
+        {"properties": {"x": {"pattern": "^a++$"}, "y": {"not": {"$ref": "#"}}}},
+        {"$schema": LATEST, "allOf": [{"patternProperties": {"(?=a": {}}}], "unevaluatedProperties": False},
+        {
+            "$schema": LATEST,
+            "oneOf": [{"properties": {"a": {"pattern": "(?=a"}}}, {"required": ["b"]}],
+            "unevaluatedProperties": False,
+        },
         {"properties": {str(number): {"pattern": "^a++$"} for number in range(50)}},
     ],
 )
