@@ -52,7 +52,6 @@ def shred_parquet(stream: BinaryIO, file: str, rows: int = ROWS) -> Iterator[tup
         UnicodeDecodeError,
         TypeError,
         OverflowError,
-        orjson.JSONDecodeError,
     ) as error:
         raise Unusable(f"{file} cannot be read as wide rows in Parquet: {error}; run the transformer again") from error
 
@@ -68,7 +67,7 @@ def _path(path: str) -> str:
 
 
 def shred_rows(rows: pa.Table, json: frozenset[str], file: str, first_line: int) -> ShreddedEvents:
-    """Types wide rows. A row without a required value, or with text that no warehouse stores, is only in `bad`."""
+    """Types wide rows. One without a required value, or with text that is no JSON or no warehouse stores, is only in `bad`."""
     entities = [name for name in rows.column_names if name.startswith(_ENTITIES)]
     known = {column.name: column for column in EVENTS.columns}
     if strange := [name for name in rows.column_names if name not in known and name not in entities]:
@@ -77,8 +76,9 @@ def shred_rows(rows: pa.Table, json: frozenset[str], file: str, first_line: int)
             " run the transformer again"
         )
     columns = (*EVENTS.columns, *(Column(name, "json") for name in entities))
-    arrays = [_typed(rows, column, json, file) for column in columns]
-    reasons = _reasons(columns, arrays)
+    reasons: dict[int, list[Reason]] = {}
+    arrays = [_typed(rows, column, json, file, reasons) for column in columns]
+    _add_reasons(reasons, columns, arrays)
     kept = np.ones(rows.num_rows, bool)
     kept[list(reasons)] = False
     typed = pa.Table.from_arrays(arrays, names=[column.name for column in columns]).filter(pa.array(kept))
@@ -89,12 +89,12 @@ def shred_rows(rows: pa.Table, json: frozenset[str], file: str, first_line: int)
     return ShreddedEvents(tables, {table.name: table}, bad_table(file, bad), rows.num_rows, good, {table.name: {ATOMIC: good}})
 
 
-def _typed(rows: pa.Table, column: Column, json: frozenset[str], file: str) -> pa.Array:
+def _typed(rows: pa.Table, column: Column, json: frozenset[str], file: str, reasons: dict[int, list[Reason]]) -> pa.Array:
     if column.name not in rows.column_names:
         return pa.nulls(rows.num_rows, arrow_type(column.type))
     values = rows[column.name].combine_chunks()
     if column.type == "json":
-        return pa.array([_json(value, column.name, json) for value in values.to_pylist()], pa.string())
+        return _json(values, column, json, reasons)
     try:
         typed = values.cast(arrow_type(column.type))
         return check_years(typed) if column.type == "timestamp" else typed
@@ -104,8 +104,16 @@ def _typed(rows: pa.Table, column: Column, json: frozenset[str], file: str) -> p
         ) from error
 
 
-def _json(value: Any, path: str, json: frozenset[str]) -> str | None:
-    return None if value is None else orjson.dumps(_plain(value, path, json)).decode()
+def _json(values: pa.Array, column: Column, json: frozenset[str], reasons: dict[int, list[Reason]]) -> pa.Array:
+    """Returns the values as JSON text. A value with a text that cannot be parsed is null, and a reason of its row."""
+    texts: list[str | None] = []
+    for row, value in enumerate(values.to_pylist()):
+        try:
+            texts.append(None if value is None else orjson.dumps(_plain(value, column.name, json)).decode())
+        except orjson.JSONDecodeError as error:
+            texts.append(None)
+            _add(reasons, row, column, f"cannot be parsed as JSON: {error}")
+    return pa.array(texts, pa.string())
 
 
 def _plain(value: Any, path: str, json: frozenset[str]) -> Any:
@@ -127,18 +135,19 @@ def _plain(value: Any, path: str, json: frozenset[str]) -> Any:
     return value.isoformat() if isinstance(value, date) else value
 
 
-def _reasons(columns: tuple[Column, ...], arrays: list[pa.Array]) -> dict[int, list[Reason]]:
-    reasons: dict[int, list[Reason]] = {}
+def _add_reasons(reasons: dict[int, list[Reason]], columns: tuple[Column, ...], arrays: list[pa.Array]) -> None:
     for column, array in zip(columns, arrays, strict=True):
         if not column.nullable and array.null_count:
             for row in np.flatnonzero(array.is_null().to_numpy(zero_copy_only=False)).tolist():
-                reasons.setdefault(row, []).append({"type": "field", "field": column.name, "message": "must not be empty"})
+                _add(reasons, row, column, "must not be empty")
         if pa.types.is_string(array.type):
             nul = pc.match_substring_regex(array, _ESCAPED_NUL if column.type == "json" else r"\x00")
             for row in np.flatnonzero(pc.fill_null(nul, False).to_numpy(zero_copy_only=False)).tolist():
-                message = "contains NUL, which warehouses cannot store in text"
-                reasons.setdefault(row, []).append({"type": "field", "field": column.name, "message": message})
-    return reasons
+                _add(reasons, row, column, "contains NUL, which warehouses cannot store in text")
+
+
+def _add(reasons: dict[int, list[Reason]], row: int, column: Column, message: str) -> None:
+    reasons.setdefault(row, []).append({"type": "field", "field": column.name, "message": message})
 
 
 def _raw(rows: pa.Table, row: int) -> str:

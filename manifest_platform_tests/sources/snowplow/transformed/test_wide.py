@@ -76,6 +76,18 @@ def test_text_that_parquet_marks_as_json_is_the_value_that_it_says():
     assert text == '[{"attributes":{"n":12345678901234567890},"name":"{\\"no\\":1}"}]'
 
 
+@pytest.mark.parametrize("text", ["{", '1}, "evil": {"x": 1', "", '{"a":1e400}', "[" * 1100 + "]" * 1100])
+def test_a_row_with_json_that_cannot_be_parsed_is_bad_and_the_others_are_good(text: str):
+    values = pa.array(['{"a":1}', text, None], pa.json_())
+    [events] = shredded(wide_table({CLICKS: pa.StructArray.from_arrays([values], ["extra"])}, 3))
+    assert events.tables["events"][CLICKS].to_pylist() == ['{"extra":{"a":1}}', "{}"]
+    [bad] = events.bad.to_pylist()
+    [reason] = orjson.loads(bad["reasons"])
+    assert (bad["line"], reason["type"], reason["field"]) == (2, "field", CLICKS)
+    assert reason["message"].startswith("cannot be parsed as JSON: ")
+    assert orjson.loads(bad["raw"])[CLICKS]["extra"] == text
+
+
 def test_events_have_the_types_of_enriched_events():
     table = wide_table({}, 2, app_id="shop", br_cookies=True, page_urlport=443)
     [events] = shredded(table)
@@ -124,10 +136,6 @@ def test_other_files_are_refused():
     for array in (pa.array([b"\xff"]), pa.array([b"\xff"]).view(pa.string())):
         with pytest.raises(Unusable, match="cannot be read as wide rows in Parquet"):
             shredded(wide_table({CLICKS: pa.StructArray.from_arrays([array], ["a"])}, 1))
-    for text in ("{", '1}, "evil": {"x": 1', ""):
-        values = pa.array([text], pa.json_())
-        with pytest.raises(Unusable, match="cannot be read as wide rows in Parquet"):
-            shredded(wide_table({CLICKS: pa.StructArray.from_arrays([values], ["extra"])}, 1))
     wrong = wide_table({}, 1).drop_columns(["txn_id"]).append_column("txn_id", pa.array(["x"]))
     with pytest.raises(Unusable, match="the column txn_id has a value that does not fit integer"):
         shredded(wrong)
