@@ -8,7 +8,7 @@ No two models share a column: a run that has both fails, until `shred.tables` gi
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -62,12 +62,25 @@ def lake_events(events: pa.Table, found: Sequence[Entities]) -> tuple[Table, pa.
         for column, values in _columns(each, events.num_rows):
             other = families.setdefault(column.name, family)
             if other != family:
-                raise TwoFamilies(column.name.removeprefix(f"{CONTEXTS}_").removeprefix(f"{UNSTRUCT}_"), other, family)
+                raise TwoFamilies(_name(family, each.definition.table.name), other, family)
             columns[column.name] = column, values
     wide = [columns[name] for name in sorted(columns)]
     definition = replace(EVENTS, columns=(*EVENTS.columns, *(column for column, _ in wide)))
     arrays = [*events.columns, *(values for _, values in wide)]
     return definition, pa.Table.from_arrays(arrays, names=[column.name for column in definition.columns])
+
+
+def require_apart(schemas: Iterable[str], tables: Mapping[str, str]) -> None:
+    """Raises TwoFamilies if two models of a run's schemas have columns of one name. `tables`: table names by family.
+
+    `lake_events` sees the models of a part of the run alone.
+    """
+    families: dict[str, str] = {}
+    for key in map(SchemaKey.parse, schemas):
+        name = _name(key.family, tables.get(key.family, key.table_name))
+        other = families.setdefault(name, key.family)
+        if other != key.family:
+            raise TwoFamilies(name, other, key.family)
 
 
 def _columns(entities: Entities, events: int) -> Iterator[tuple[Column, pa.Array]]:
@@ -80,7 +93,7 @@ def _columns(entities: Entities, events: int) -> Iterator[tuple[Column, pa.Array
         rows = entities.rows[chosen]
         root = _tree(definition, has_version=cell != UNSTRUCT)
         values = _structs(root, entities.table.filter(pa.array(chosen)))
-        name = _name(definition, cell)
+        name = f"{cell}_{_name(str(definition.table.family), definition.table.name)}"
         if cell == UNSTRUCT:
             places = np.full(events, -1)
             places[rows] = np.arange(len(rows))
@@ -93,12 +106,12 @@ def _columns(entities: Entities, events: int) -> Iterator[tuple[Column, pa.Array
             yield Column(name, type_), arrays
 
 
-def _name(definition: EntityTable, cell: str) -> str:
-    """Returns the name of a column: that of the layout with JSON, with what the table's name has beyond that of its model."""
-    key, table = SchemaKey.parse(f"{definition.table.family}-0-0"), definition.table.name
+def _name(family: str, table: str) -> str:
+    """Returns what a model's columns are called: as in the layout with JSON, with what `table` has beyond its model."""
+    key = SchemaKey.parse(f"{family}-0-0")
     if not table.startswith(key.table_name):
-        return f"{cell}_{table}"
-    return f"{column_name(key, cell)}{table.removeprefix(key.table_name)}"
+        return table
+    return f"{column_name(key, CONTEXTS).removeprefix(f'{CONTEXTS}_')}{table.removeprefix(key.table_name)}"
 
 
 def _structs(root: _Node, table: pa.Table) -> pa.StructArray:

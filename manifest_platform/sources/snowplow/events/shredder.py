@@ -26,6 +26,7 @@ from manifest_platform.shred.batch import (
     Options,
     ShredFailure,
     Task,
+    TwoFamilies,
     Writer,
     Written,
     failures_of,
@@ -47,7 +48,7 @@ from manifest_platform.sources.snowplow.events.duplicates import (
 )
 from manifest_platform.sources.snowplow.events.entities import Budget, Entities, entity_tables
 from manifest_platform.sources.snowplow.events.hiding import AsTheyCame, Hiding
-from manifest_platform.sources.snowplow.events.lake import lake_events
+from manifest_platform.sources.snowplow.events.lake import lake_events, require_apart
 from manifest_platform.sources.snowplow.events.oldest import refuse_old_times
 from manifest_platform.sources.snowplow.events.published import is_unreadable, published
 from manifest_platform.sources.snowplow.events.survey import Check, Survey, survey
@@ -121,7 +122,20 @@ def shred(
         found = survey(spark, tasks, kinds, options.limits, check)
     except Exception as error:
         return failures_of(error, spark, directories, begin(Survey(kinds)))
-    return shred_batch(spark, directories, tasks, begin(found), options)
+    results = shred_batch(spark, directories, tasks, begin(found), options)
+    if rules.rows != "lake":
+        return results
+    return [_apart(directory, result, dict(tables)) for directory, result in zip(directories, results, strict=True)]
+
+
+def _apart(directory: Directory, result: Listing | ShredFailure, tables: Mapping[str, str]) -> Listing | ShredFailure:
+    """Returns the result, or a failure if two models were met in different parts of the directory and share a column."""
+    if isinstance(result, Listing):
+        try:
+            require_apart((one.type for one in result.types if one.table == EVENTS_TABLE), tables)
+        except TwoFamilies as error:
+            return ShredFailure.of(directory, error)
+    return result
 
 
 @functools.lru_cache(maxsize=1)
@@ -354,7 +368,11 @@ def _shredded(
 
 
 def ranks_of(lines: Sequence[bytes], resolver: Resolver, rules: Rules, replayed: Mapping[str, str]) -> list[int]:
-    """Returns the rank of each copy of an event, given without its newline. Raises as `shred_lines` does."""
+    """Returns the rank of each copy of an event, given without its newline. Raises as `shred_lines` does.
+
+    Structs make no line bad, and copies in them may have two models for one column, which is not for a look at copies to tell.
+    """
+    rules = replace(rules, rows="tables") if rules.rows == "lake" else rules
     bad = shred_lines(b"".join(line + b"\n" for line in lines), resolver, rules=rules).bad
     ranks = [LOADED if digest_of(line.removesuffix(b"\r")) in replayed else GOOD for line in lines]
     for number, reasons in zip(bad["line"].to_pylist(), bad["reasons"].to_pylist(), strict=True):

@@ -20,7 +20,7 @@ from manifest_platform.sources.snowplow.events import survey
 from manifest_platform.sources.snowplow.events.shredder import BAD_DATE, shred
 from manifest_platform.sources.snowplow.events.survey import Survey
 from manifest_platform.sources.snowplow.rules import Kinds, Rules
-from manifest_platform_tests.sources.snowplow.given import CLICK, PAGE, acme_registry, contexts, enriched, entity
+from manifest_platform_tests.sources.snowplow.given import CLICK, PAGE, acme_registry, contexts, enriched, entity, publish
 
 CLICKS = "com_acme_link_click_1"
 DAY, NEXT_DAY = "2024-03-05", "2024-03-06"
@@ -379,3 +379,25 @@ def test_the_listing_is_written_last(
     output = storage.local_path(directory.output)
     assert list(output.rglob("*.parquet"))
     assert not (output / "listing.json").exists()
+
+
+def test_two_models_with_one_column_of_structs_fail_their_run_wherever_they_are(
+    spark: SparkSession, tmp_path: Path, landed: Callable[..., Directory]
+):
+    """In files of their own, no task has both."""
+    families = [f"iglu:com.acme/{name}/jsonschema/1" for name in ("HTTPHeader", "Httpheader")]
+    for family in families:
+        publish(tmp_path / "registry", f"{family}-0-0", {"type": "object", "properties": {"a": {"type": "string"}}})
+    headers = [contexts(entity(f"{family}-0-0", {"a": "x"})) for family in families]
+    apart = landed("apart", a=[event(1, contexts=headers[0])], b=[event(2, contexts=headers[1])])
+    together = landed("together", a=[event(1, contexts=headers[0]), event(2, contexts=headers[1])])
+    copies = landed("copies", a=[event(1, contexts=header, event_fingerprint="f") for header in headers])
+    registries, lake = [str(tmp_path / "registry")], Rules(rows="lake")
+    for result in shred(spark, [apart, together], registries, Options(split_size=apart.files[0][1]), rules=lake):
+        assert "both make the table com_acme_httpheader_1: give one" in failed(result).message
+        assert failed(result).cause is Cause.ITEM
+    left = one(shred(spark, [copies], registries, rules=replace(lake, duplicates=Kinds(natural=True))))
+    assert (left.good, left.duplicates) == (1, Duplicates(natural=1)), "copies of an event have its first model alone"
+    listing = one(shred(spark, [apart], registries, named={families[1]: "com_acme_httpheader_1_2"}, rules=lake))
+    names = [column.name for table in listing.tables for column in table.columns if "header" in column.name]
+    assert names == ["contexts_com_acme_httpheader_1", "contexts_com_acme_httpheader_1_2"]
