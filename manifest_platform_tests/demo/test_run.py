@@ -255,6 +255,7 @@ def histories(home: Path) -> list[str]:
             data["previous"] = place.get(record.previous or "")
             data["payload"] = {name: value for name, value in record.data.items() if name not in OF_ONE_RUN}
             text = re.sub(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}", "…", json.dumps(data))  # attempts, in texts
+            text = re.sub(r"(/\d{5}-\d{3})-[0-9a-f]{8}\b", r"\1", text)  # tries of Spark's tasks, in names of files
             told.append(REPLAY.sub("replay", text))
     return told
 
