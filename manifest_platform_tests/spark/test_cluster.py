@@ -23,7 +23,7 @@ from manifest_platform_tests.servers.spark import LITTLE, Cluster, spark_cluster
 pytestmark = [pytest.mark.long, pytest.mark.timeout(1500)]
 
 SHOP = """
-import json, sys, time, uuid
+import json, os, sys, time, uuid
 from pathlib import Path
 from manifest_platform.cli import main
 from manifest_platform.manifest import State
@@ -42,7 +42,8 @@ signs = home / "signs"
 def wait(folder):
     from pyspark import TaskContext
     is_again = TaskContext.get().attemptNumber() > 0
-    (folder / f"began-{uuid.uuid4()}").touch()
+    executor = Path(f"/proc/{os.getppid()}/stat").read_text().rpartition(")")[2].split()[1]  # started the worker's daemon
+    (folder / f"began-{uuid.uuid4()}-{executor}").touch()
     while not (folder / "go").exists() and not (waits == "first" and is_again):
         time.sleep(0.05)
 
@@ -117,6 +118,11 @@ class Drain:
             assert self._process.poll() is None, self._process.communicate()[0][-3000:]
             time.sleep(0.1)
 
+    @property
+    def executors(self) -> list[int]:
+        """The processes of the executors whose tasks have begun. The loss of an idle executor repeats nothing."""
+        return [int(sign.name.rpartition("-")[2]) for sign in self.signs.glob("began-*")]
+
     def go(self) -> None:
         (self.signs / "go").touch()
 
@@ -178,7 +184,7 @@ def test_executors_that_are_killed_in_a_merge_cost_nothing(tmp_path: Path, clust
 def test_a_worker_that_is_lost_in_a_job_costs_nothing(tmp_path: Path, cluster: Cluster, remote: str) -> None:
     drain = Drain(tmp_path, remote, "drain --discover")
     drain.began()
-    lost = next(worker for worker in cluster.workers if worker.executors())
+    lost = next(worker for worker in cluster.workers if set(worker.executors()) & set(drain.executors))
     lost.kill()
     drain.began(2)
     drain.go()
