@@ -163,6 +163,8 @@ def test_a_follower_whose_lease_is_lost_stands_by(tmp_path: Path) -> None:
         first.turn()
         assert kinds(second.turn()) == ["StandsBy"]
         assert second.turn() == []
+        second.follower.due = 0
+        assert not second.follower.wants_turn(()), "it would end each drain of another dataset after five seconds"
         lease = first.follower._lease
         assert lease
         lease.release()
