@@ -371,6 +371,14 @@ def test_a_schema_that_is_nested_too_deeply_is_told_as_such(tmp_path: Path, leve
     assert reason["schema"] == ORDER and says in reason["message"]
 
 
+@pytest.mark.parametrize("listed", [2.0**70, 2**70])
+def test_a_number_beyond_64_bits_is_the_same_in_a_schema_and_in_an_entity(listed: float) -> None:
+    """The parser of entities reads such a number as a double, and the thorough search as a whole number."""
+    ready = entity_schema({"enum": [listed]}, ORDER)
+    assert list(ready.breaches(2.0**70)) == []
+    assert list(ready.breaches(2.0**71))
+
+
 # Any schema, any entity
 
 _SCALARS = st.none() | st.booleans() | st.integers(-3, 3) | st.sampled_from([1.0, 0.5, "", "a", "ab", 2.0**70])
